@@ -1,0 +1,66 @@
+# `make` lists the targets. Everything is installed into .venv, nothing outside this folder.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+DEMO    ?= .venv/bin/headstart compare examples/demo/*.toml --seeds 5 --out runs/demo
+
+BIN := .venv/bin
+# -qq: errors only.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+unexport VIRTUAL_ENV PYTHONHOME
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo install test lint types layers pytest test-data format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.base  ## train on the embedded digits and compare algorithms; needs no data
+	$(DEMO)
+
+install: .venv/.dev  ## build .venv with everything needed to work on the project
+
+test: lint types layers pytest  ## all checks, as in continuous integration
+
+lint: .venv/.dev  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.dev  ## static types
+	$(BIN)/mypy
+
+layers: .venv/.dev  ## who may import whom
+	$(BIN)/lint-imports
+
+pytest: .venv/.dev  ## tests and docstring examples
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-data: .venv/.dev  ## tests on the real data files in the folder HEADSTART_DATA
+	@test -d "$$HEADSTART_DATA" || { echo "HEADSTART_DATA='$$HEADSTART_DATA' is not a folder; set it to the one with the data files" >&2; exit 2; }
+	$(BIN)/python -m pytest -m data
+
+format: .venv/.dev  ## put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove .venv, caches and build products; runs/ stays
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Two stamps, so that the demo does not pull in the tools of development.
+.venv/.base: pyproject.toml constraints.txt
+	$(venv)
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt
+	$(venv)
+	@$(PIP) -e ".[dev,parquet,flax]"
+	@touch .venv/.base $@
+
+define venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headstart needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "installing into .venv (once) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+endef

@@ -1,0 +1,163 @@
+r"""APFL (Deng, Kamani, Mahdavi 2020): an adaptive mixture of a local and the global model.
+
+Client i keeps a local model v_i and a mixing weight λ_i (α_i in their paper) and uses
+v̄_i = λ_i v_i + (1 − λ_i) w. In a round it takes τ steps, each on one batch ξ:
+
+    w_i ← w_i − β ∇f_i(w_i; ξ)
+    v_i ← v_i − β λ_i ∇f_i(v̄_i; ξ)            the gradient of f_i(v̄_i) in v_i
+
+and, if adaptive, at the start of the round λ_i ← clip(λ_i − β ⟨v_i − w_i, ∇f_i(v̄_i; ξ)⟩, 0, 1).
+The server averages the w_i.
+
+Where their text is silent: a client never seen before starts with v_i = w and the configured λ.
+An adaptation step at test time moves v_i only, with step size α, keeping w and λ_i.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms.averaging import descend
+from headstart.algorithms.contract import Algorithm, Batch, Info, Task, Weights
+from headstart.errors import ConfigError
+from headstart.options import require_at_least, require_positive
+from headstart.trees import Tree, dot, mix, norm, scale, subtract
+
+
+class APFLState(NamedTuple):
+    """The global model."""
+
+    params: Tree
+    round: Int[Array, ""]
+
+
+class APFLMemory(NamedTuple):
+    """What a client keeps: v_i and λ_i."""
+
+    local: Tree
+    mixing: Float[Array, ""]
+
+
+class APFLPersonal(NamedTuple):
+    """A client's own model in its parts."""
+
+    shared: Tree
+    memory: APFLMemory
+
+
+@final
+class APFL(Algorithm):
+    """Adaptive personalised federated learning."""
+
+    name: ClassVar[str] = "apfl"
+    needs_memory: ClassVar[bool] = True
+
+    inner_lr: float = 0.1
+    """α: step size of adaptation at test time."""
+    local_lr: float = 0.05
+    """β: step size of a local step, for w_i, v_i and λ_i."""
+    mixing: float = 0.5
+    """λ before the first round."""
+    local_steps: int = eqx.field(static=True, default=10)
+    """τ: local steps per round."""
+    batch_size: int = eqx.field(static=True, default=40)
+    adaptive: bool = eqx.field(static=True, default=True)
+    """Whether each client learns its own λ_i."""
+    weights: Weights = eqx.field(static=True, default="uniform")
+
+    def __check_init__(self) -> None:
+        """Refuse values no run could use."""
+        require_positive(inner_lr=self.inner_lr, local_lr=self.local_lr)
+        require_at_least(1, local_steps=self.local_steps, batch_size=self.batch_size)
+        if isinstance(self.mixing, int | float) and not 0 <= self.mixing <= 1:
+            raise ConfigError(f"mixing={self.mixing} must lie between 0 and 1")
+
+    @property
+    def largest_batch(self) -> int:
+        """D."""
+        return self.batch_size
+
+    @property
+    def gradients_per_update(self) -> int:
+        """Two gradients per local step, and one for λ_i."""
+        return 2 * self.local_steps + int(self.adaptive)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """Adaptation moves v_i only."""
+        return 1
+
+    def init(self, params: Tree) -> APFLState:
+        """The global model before the first round."""
+        return APFLState(params, jnp.zeros((), jnp.int32))
+
+    def init_memory(self, state: APFLState) -> APFLMemory:
+        """v_i = w, λ_i as configured."""
+        dtype = jax.tree.leaves(state.params)[0].dtype
+        return APFLMemory(state.params, jnp.asarray(self.mixing, dtype))
+
+    def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Tree:
+        """w."""
+        return state.params
+
+    def client_update(
+        self, broadcast: Tree, memory: APFLMemory, task: Task, key: PRNGKeyArray
+    ) -> tuple[Tree, APFLMemory, Info]:
+        """Adapt λ_i, then τ steps on w_i and v_i."""
+        first = task.batch(jax.random.fold_in(key, self.local_steps), self.batch_size)
+        share = self._adapted_mixing(broadcast, memory, task, first)
+
+        def step(models: tuple[Tree, Tree], t: Int[Array, ""]) -> tuple[tuple[Tree, Tree], Array]:
+            w, v = models
+            batch = task.batch(jax.random.fold_in(jax.random.fold_in(key, t), 0), self.batch_size)
+            loss, gradient = jax.value_and_grad(task.loss)(w, batch)
+            towards = self._local_direction(w, v, share, task, batch)
+            return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss
+
+        start = (broadcast, memory.local)
+        (w, v), losses = jax.lax.scan(step, start, jnp.arange(self.local_steps))
+        return w, APFLMemory(v, share), {"loss": jnp.mean(losses)}
+
+    def server_update(self, state: APFLState, mean_reply: Tree) -> tuple[APFLState, Info]:
+        """The mean of the w_i."""
+        moved = norm(subtract(mean_reply, state.params))
+        return APFLState(mean_reply, state.round + 1), {"update_norm": moved}
+
+    def model(self, state: APFLState) -> Tree:
+        """w."""
+        return state.params
+
+    def personal_start(self, state: APFLState, memory: APFLMemory) -> APFLPersonal:
+        """w beside the client's v_i and λ_i."""
+        return APFLPersonal(state.params, memory)
+
+    def personal_step(self, personal: APFLPersonal, task: Task, key: PRNGKeyArray) -> APFLPersonal:
+        """v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
+        shared, (local, share) = personal
+        batch = task.batch(key, self.batch_size)
+        towards = self._local_direction(shared, local, share, task, batch)
+        return APFLPersonal(shared, APFLMemory(descend(local, towards, self.inner_lr), share))
+
+    def personal_model(self, personal: APFLPersonal) -> Tree:
+        """v̄_i = λ_i v_i + (1 − λ_i) w."""
+        return mix(personal.memory.local, personal.shared, personal.memory.mixing)
+
+    def _local_direction(
+        self, w: Tree, v: Tree, share: Float[Array, ""], task: Task, batch: Batch
+    ) -> Tree:
+        return scale(jax.grad(task.loss)(mix(v, w, share), batch), share)
+
+    def _adapted_mixing(
+        self, w: Tree, memory: APFLMemory, task: Task, batch: Batch
+    ) -> Float[Array, ""]:
+        v, share = memory
+        if not self.adaptive:
+            return share
+        gradient = jax.grad(task.loss)(mix(v, w, share), batch)
+        slope = dot(subtract(v, w), gradient)
+        return jnp.clip(share - self.local_lr * slope, 0.0, 1.0).astype(share.dtype)

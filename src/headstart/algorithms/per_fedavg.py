@@ -1,0 +1,78 @@
+"""Per-FedAvg (P Algorithm 1) and its generalisation to ν inner steps (G Algorithms 1–4).
+
+Clients minimise the loss *after* ν adaptation steps, so the shared model becomes a good start.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from headstart.algorithms.averaging import Averaging
+from headstart.algorithms.contract import Task
+from headstart.meta import (
+    DEFAULT_DELTA,
+    METHODS,
+    MetaBatches,
+    Method,
+    gradient_evaluations,
+    meta_value_and_gradient,
+)
+from headstart.options import require_at_least, require_one_of, require_positive
+from headstart.trees import Tree
+
+
+@final
+class PerFedAvg(Averaging):
+    r"""Local meta-gradient steps and averaging: d = ∇̃F(w), from w, on fresh batches (P (7)).
+
+    P's text lets the outer step start from the adapted w̃; its equation (7), and we, start from w.
+    With ``inner_steps = 0`` this is FedAvg, to the bit.
+    """
+
+    name: ClassVar[str] = "per-fedavg"
+
+    method: Method = eqx.field(static=True, default="exact")
+    inner_steps: int = eqx.field(static=True, default=1)
+    """ν: adaptation steps inside the meta-loss."""
+    delta: float = DEFAULT_DELTA
+    """δ: difference step of ``hessian-free``."""
+
+    def __check_init__(self) -> None:
+        """Refuse values no run could use."""
+        require_one_of(METHODS, method=self.method)
+        require_at_least(0, inner_steps=self.inner_steps)
+        require_positive(delta=self.delta)
+
+    def direction(
+        self, params: Tree, task: Task, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Tree]:
+        """The stochastic meta-gradient on 2ν+1 independent batches (ν+1 for first-order)."""
+        return meta_value_and_gradient(
+            task.loss,
+            params,
+            self.draw(task, key),
+            inner_lr=self.inner_lr,
+            method=self.method,
+            delta=self.delta,
+        )
+
+    def draw(self, task: Task, key: PRNGKeyArray) -> MetaBatches:
+        """The batches of one local step; the outer one comes from the key FedAvg would use."""
+        inner, outer, hessian = self.batch_sizes
+        steps = range(self.inner_steps)
+        keys = [jax.random.fold_in(key, i) for i in range(2 * self.inner_steps + 1)]
+        needed = steps if self.method != "first-order" else range(0)
+        return MetaBatches(
+            inner=[task.batch(keys[1 + 2 * step], inner) for step in steps],
+            outer=task.batch(keys[0], outer),
+            hessian=[task.batch(keys[2 + 2 * step], hessian) for step in needed],
+        )
+
+    @property
+    def gradients_per_update(self) -> int:
+        """τ times the cost of a meta-gradient."""
+        return self.local_steps * gradient_evaluations(self.method, self.inner_steps)

@@ -1,0 +1,51 @@
+"""Data of many clients: sources, partitions, the user's own files.
+
+>>> from headstart import data
+>>> digits = data.load("digits").split(data.class_groups(clients=20), new_clients=4, seed=0)
+>>> digits.clients, digits.new_clients, digits.schema.shape
+(20, 4, (8, 8, 1))
+"""
+
+from __future__ import annotations
+
+from headstart import options as _options
+from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
+from headstart.data.partition import (
+    PARTITIONS,
+    Partition,
+    class_groups,
+    dirichlet,
+    dirichlet_labels,
+    iid,
+    natural,
+    shards,
+)
+from headstart.data.pool import Pool
+from headstart.data.sources import SOURCES
+
+__all__ = [
+    "PARTITIONS",
+    "SOURCES",
+    "Client",
+    "FederatedDataset",
+    "Partition",
+    "Pool",
+    "Schema",
+    "class_groups",
+    "dirichlet",
+    "dirichlet_labels",
+    "from_clients",
+    "iid",
+    "load",
+    "natural",
+    "shards",
+]
+
+
+def load(name: str) -> Pool:
+    """The examples of a source by its name; ``SOURCES`` lists them.
+
+    >>> load("digits").x.shape
+    (1797, 8, 8, 1)
+    """
+    return _options.choose(SOURCES, name, "source").load()

@@ -1,0 +1,239 @@
+"""Examples of many clients in flat arrays.
+
+All examples stand one client after the other, and each client's training examples before its
+held-out ones, as rows do in a compressed sparse matrix: ragged clients cost no padding, a million
+clients cost a million integers, and the arrays may be memory-mapped.
+
+    x, y      ┃ client 0: train │ held out ┃ client 1: train │ held out ┃ …
+    offsets   0                            offsets[1]
+    train_counts  ├── [0] ──┤              ├── [1] ──┤
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Shaped
+
+from headstart.errors import DataError
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an example looks like, and how stored numbers become a model's input."""
+
+    shape: tuple[int, ...]
+    classes: int
+    vocabulary: int = 0
+    """Number of different tokens; 0 when inputs are numbers."""
+    shift: float | tuple[float, ...] = 0.0
+    scale: float | tuple[float, ...] = 1.0
+    """Stored x becomes (x − shift) · scale; one number, or one per feature (last axis)."""
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+    def decode(self, x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch ..."]:
+        """Stored inputs as the model sees them: tokens unchanged, numbers shifted and scaled."""
+        if self.vocabulary:
+            return x
+        x = x.astype(jnp.result_type(float))
+        shift, scale = (_along_last_axis(v, x) for v in (self.shift, self.scale))
+        return (x - shift) * scale
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client's examples, as stored."""
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    is_new: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedDataset:
+    """Many clients' examples. Clients kept out of training (*new clients*) come last."""
+
+    x: Shaped[np.ndarray, "examples ..."]
+    y: Int[np.ndarray, "examples ..."]
+    offsets: Int[np.ndarray, " clients+1"]
+    train_counts: Int[np.ndarray, " clients"]
+    schema: Schema
+    new_clients: int = 0
+    names: Sequence[str] | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no later step could use: empty clients, labels out of range, NaN."""
+        for problem in problems(self):
+            raise DataError(problem)
+
+    @property
+    def clients(self) -> int:
+        """All clients, new ones included."""
+        return len(self.offsets) - 1
+
+    @property
+    def known_clients(self) -> int:
+        """Clients that take part in training: numbers 0 … known_clients − 1."""
+        return self.clients - self.new_clients
+
+    @property
+    def test_counts(self) -> Int[np.ndarray, " clients"]:
+        """Held-out examples of each client."""
+        return np.diff(self.offsets) - self.train_counts
+
+    def name(self, client: int) -> str:
+        """The client's name; its number if it has none."""
+        return str(client) if self.names is None else str(self.names[client])
+
+    def client(self, client: int) -> Client:
+        """One client's examples."""
+        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+        cut = start + int(self.train_counts[client])
+        return Client(
+            name=self.name(client),
+            x_train=self.x[start:cut],
+            y_train=self.y[start:cut],
+            x_test=self.x[cut:stop],
+            y_test=self.y[cut:stop],
+            is_new=client >= self.known_clients,
+        )
+
+    def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
+        """How many labels of each class the client holds, both splits together."""
+        labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
+        return np.bincount(np.ravel(labels), minlength=self.schema.classes)
+
+    def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
+        """The training splits alone, split again: what step sizes may be tuned on.
+
+        Held-out examples and new clients are not in it, so tuning cannot look at them.
+        """
+        rows = [
+            np.arange(self.offsets[c], self.offsets[c] + self.train_counts[c])
+            for c in range(self.known_clients)
+        ]
+        sizes = np.array([len(r) for r in rows])
+        held = np.clip(np.round(sizes * test_fraction).astype(int), 1, sizes - 1)
+        chosen = np.concatenate(rows)
+        return replace(
+            self,
+            x=self.x[chosen],
+            y=self.y[chosen],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+            train_counts=sizes - held,
+            new_clients=0,
+            names=None if self.names is None else list(self.names[: self.known_clients]),
+            description=f"{self.description} (training splits only, for tuning)",
+        )
+
+
+def from_clients(
+    clients: Sequence[tuple[Any, Any, Any, Any]],
+    schema: Schema,
+    *,
+    new_clients: int = 0,
+    names: Sequence[str] | None = None,
+    description: str = "",
+) -> FederatedDataset:
+    """A data set from (x_train, y_train, x_test, y_test) per client, new clients last.
+
+    >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+    >>> from_clients([one, one], Schema(shape=(1,), classes=2)).train_counts.tolist()
+    [2, 2]
+    """
+    if not clients:
+        raise DataError("there is no client; give at least one")
+    parts = [[np.asarray(part) for part in client] for client in clients]
+    x = np.concatenate([part for p in parts for part in (p[0], p[2]) if len(part)])
+    y = np.concatenate([part for p in parts for part in (p[1], p[3]) if len(part)])
+    sizes = np.array([len(p[0]) + len(p[2]) for p in parts])
+    return FederatedDataset(
+        x=x,
+        y=y.astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        train_counts=np.array([len(p[0]) for p in parts]),
+        schema=schema,
+        new_clients=new_clients,
+        names=names,
+        description=description,
+    )
+
+
+def problems(data: FederatedDataset) -> list[str]:
+    """What makes the data unusable, each with the remedy; empty when all is well."""
+    found = []
+    for what, counts in (("training", data.train_counts), ("held-out", data.test_counts)):
+        bad = np.flatnonzero(counts < 1)
+        if len(bad):
+            size = int(np.diff(data.offsets)[bad[0]])
+            found.append(
+                f"client {data.name(int(bad[0]))} has {size} example{'s' * (size != 1)} and so no "
+                f"{what} example; every client needs at least 2 "
+                f"(leave smaller clients out with data.min_examples=2)"
+            )
+    if not 0 <= data.new_clients < data.clients:
+        found.append(
+            f"new_clients={data.new_clients} of {data.clients} clients leaves none to train on; "
+            f"use at most {data.clients - 1}"
+        )
+    if len(data.x) != len(data.y) or data.offsets[-1] != len(data.y):
+        found.append(
+            f"{len(data.x)} inputs, {len(data.y)} labels and {data.offsets[-1]} examples "
+            "do not agree"
+        )
+    if data.x.shape[1:] != data.schema.shape:
+        found.append(f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}")
+    return found or _bad_values(data)
+
+
+def _bad_values(data: FederatedDataset) -> list[str]:
+    found = []
+    bad = _first_row((data.y < 0) | (data.y >= data.schema.classes))
+    if bad is not None:
+        found.append(
+            f"client {_owner(data, bad)} has label {np.ravel(data.y[bad])[0]}, "
+            f"outside 0 … {data.schema.classes - 1}; "
+            "renumber the labels or raise data.classes"
+        )
+    if data.schema.vocabulary:
+        bad = _first_row((data.x < 0) | (data.x >= data.schema.vocabulary))
+        if bad is not None:
+            found.append(
+                f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
+            )
+    elif np.issubdtype(data.x.dtype, np.floating):
+        bad = _first_row(~np.isfinite(data.x))
+        if bad is not None:
+            found.append(
+                f"client {_owner(data, bad)} has a feature that is not a finite number "
+                f"(its example {bad - int(data.offsets[_owner_index(data, bad)])}); "
+                "fill or remove missing values first"
+            )
+    return found
+
+
+def _first_row(wrong: np.ndarray) -> int | None:
+    rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
+    return int(rows[0]) if len(rows) else None
+
+
+def _owner_index(data: FederatedDataset, row: int) -> int:
+    return int(np.searchsorted(data.offsets, row, side="right")) - 1
+
+
+def _owner(data: FederatedDataset, row: int) -> str:
+    return data.name(_owner_index(data, row))
+
+
+def _along_last_axis(value: float | tuple[float, ...], x: Array) -> Array:
+    array = jnp.asarray(value, x.dtype)
+    return array.reshape((1,) * (x.ndim - 1) + (-1,)) if array.ndim else array

@@ -1,0 +1,162 @@
+"""Where a source's files are, and getting them when they are nowhere.
+
+Looked for, in this order: ``$HEADSTART_DATA/<folder>/``, places the operating system's packages
+use, the user's cache; then downloaded into the cache from the source's official home. What is read
+is checked against a known digest of the unpacked content, so a file packed anew is as good as the
+original, and a damaged one is never trained on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import tarfile
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from headstart.errors import DataError
+
+VARIABLE = "HEADSTART_DATA"
+_ARCHIVES = (".tar.gz", ".tgz")
+_BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a source: where it may lie, where it comes from, what is in it."""
+
+    folder: str
+    name: str
+    """Name of the unpacked file; with .gz or .xz after it, it may be packed."""
+    url: str = ""
+    url_hash: str = ""
+    """Digest of what the address gives, as ``sha256:…`` or ``md5:…``."""
+    digest: str = ""
+    """Digest of the unpacked content, in the same form."""
+    archive: str = ""
+    """Name of an archive that may hold the file."""
+    places: tuple[str, ...] = ()
+    """Folders in which the operating system's packages put it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name under which the file is accepted."""
+        packed = (self.name, f"{self.name}.gz", f"{self.name}.xz")
+        return (*packed, self.archive) if self.archive else packed
+
+
+def cache() -> Path:
+    """The user's folder for downloaded data."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("headstart")) / "data"
+
+
+def home(folder: str) -> Path:
+    """Where the user is asked to put files of this folder."""
+    named = os.environ.get(VARIABLE)
+    return (Path(named).expanduser() if named else cache()) / folder
+
+
+def find(file: DataFile) -> Path | None:
+    """The file on this machine, or None."""
+    places = [home(file.folder), *map(Path, file.places), cache() / file.folder]
+    paths = (place / name for place in places for name in file.names)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def get(file: DataFile) -> Path:
+    """The file on this machine, downloaded if need be."""
+    return find(file) or _download(file)
+
+
+def read(files: Sequence[DataFile]) -> list[bytes]:
+    """The unpacked, checked content of each file."""
+    paths = [get(file) for file in files]
+    archives = {path: _members(path) for path in set(paths) if path.name.endswith(_ARCHIVES)}
+    with ThreadPoolExecutor() as pool:  # unpacking leaves the interpreter free
+        return list(pool.map(lambda f, p: _content(f, p, archives.get(p)), files, paths))
+
+
+def _content(file: DataFile, path: Path, members: dict[str, bytes] | None) -> bytes:
+    if members is None:
+        content = unpack(path)
+    elif file.name in members:
+        content = members[file.name]
+    else:
+        raise DataError(f"{path} does not hold {file.name}; get it anew{_from(file)}")
+    kind, _, digest = file.digest.partition(":")
+    if digest and hashlib.new(kind, content, usedforsecurity=False).hexdigest() != digest:
+        raise DataError(
+            f"{path} is not the official {file.name}, or damaged: its {kind} differs; "
+            f"get it anew{_from(file)}"
+        )
+    return content
+
+
+def unpack(path: Path) -> bytes:
+    """The content of a file, unpacked if its name ends in .gz or .xz."""
+    try:
+        packed = path.read_bytes()
+        if path.suffix == ".gz":
+            return gzip.decompress(packed)
+        return lzma.decompress(packed) if path.suffix == ".xz" else packed
+    except _BROKEN as error:
+        raise DataError(f"{path} cannot be read: {_reason(error)}; get it anew") from None
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    """All plain files of an archive by their name, in one pass; nothing is written to disk."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:
+            opened = ((m.name, archive.extractfile(m)) for m in archive if m.isfile())
+            return {Path(name).name: file.read() for name, file in opened if file is not None}
+    except _BROKEN as error:
+        raise DataError(f"{path} cannot be read: {_reason(error)}; get it anew") from None
+
+
+def _download(file: DataFile) -> Path:
+    """Fetch into the cache; it appears there whole or not at all."""
+    wanted = f"{file.name} was not found; put it into {home(file.folder)}"
+    if not file.url:
+        raise DataError(f"{wanted} (it has no download; docs/data.md says what it holds)")
+    import pooch
+
+    pooch.get_logger().setLevel("ERROR")
+    try:
+        stored = pooch.retrieve(
+            file.url,
+            known_hash=file.url_hash or None,
+            fname=file.url.rsplit("/", 1)[-1],
+            path=cache() / file.folder,
+        )
+    except Exception as error:  # any failure of network, proxy, disk or digest ends the same way
+        raise DataError(f"{wanted} (download from {file.url} failed: {_reason(error)})") from None
+    if not file.url_hash:
+        _keep_if_sound(file, Path(stored))
+    return Path(stored)
+
+
+def _keep_if_sound(file: DataFile, path: Path) -> None:
+    """Without a known digest an error page may have come instead: it must not stay in the cache."""
+    try:
+        _content(file, path, _members(path) if path.name.endswith(_ARCHIVES) else None)
+    except DataError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _from(file: DataFile) -> str:
+    return f" from {file.url}" if file.url else ""
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, short enough for one line of ours."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) <= 120 else f"{lines[0][:117]}…"

@@ -1,0 +1,29 @@
+"""The data sets Headstart knows by name; one file each."""
+
+from __future__ import annotations
+
+from headstart.data.sources import (
+    cifar10,
+    digits,
+    fashion_mnist,
+    heart_disease,
+    mnist,
+    qmnist_writers,
+    shakespeare,
+    wisdm,
+)
+from headstart.data.sources.source import Source
+
+SOURCES: dict[str, Source] = {
+    module.SOURCE.name: module.SOURCE
+    for module in (
+        digits,
+        mnist,
+        fashion_mnist,
+        qmnist_writers,
+        cifar10,
+        shakespeare,
+        heart_disease,
+        wisdm,
+    )
+}

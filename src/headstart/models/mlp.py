@@ -1,0 +1,64 @@
+"""A multi-layer perceptron: the network of both papers' experiments (80 and 60 units, ELU)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from headstart.models.contract import Examples
+from headstart.models.layers import ACTIVATIONS, Dense, chain, flatten, require_numbers, widths
+from headstart.options import require_one_of
+
+
+class MLPParams(eqx.Module):
+    """The layers, from the input to the logits."""
+
+    layers: tuple[Dense, ...]
+
+
+@dataclass(frozen=True)
+class MLP:
+    r"""Dense layers with an activation σ between them, on flattened inputs.
+
+        h_0 = x;   h_l = σ(W_l h_{l−1} + b_l)   l = 1 … L;   logits = W_{L+1} h_L + b_{L+1}
+
+    L ↔ ``len(hidden)``, σ ↔ ``activation``. Weights begin Glorot-uniform, biases zero. With no
+    hidden layer this is ``logistic`` with random first weights.
+    """
+
+    hidden: tuple[int, ...] = (80, 60)
+    """Units of each hidden layer."""
+    activation: str = "elu"
+    """elu, relu, tanh, gelu or silu."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units and activations nobody knows."""
+        object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
+        require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
+
+    def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
+        """Parameters for these examples."""
+        require_numbers("mlp", examples)
+        return MLPParams(chain(key, (math.prod(examples.shape), *self.hidden, examples.classes)))
+
+    def apply(
+        self, params: MLPParams, x: Shaped[Array, "batch ..."]
+    ) -> Float[Array, "batch classes"]:
+        """Logits of a batch."""
+        h = flatten(x)
+        for layer in params.layers[:-1]:
+            h = ACTIVATIONS[self.activation](layer(h))
+        return params.layers[-1](h)
+
+
+def mlp(hidden: Sequence[int] = (80, 60), activation: str = "elu") -> MLP:
+    """A multi-layer perceptron with these hidden layers.
+
+    >>> mlp([80, 60])
+    MLP(hidden=(80, 60), activation='elu')
+    """
+    return MLP(tuple(hidden), activation)

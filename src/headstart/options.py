@@ -1,0 +1,92 @@
+"""From a table of options, as a file or a command line gives it, to a checked object.
+
+Algorithms, models and partitions are dataclasses; their fields are their options. So a new one
+needs no second description of what may stand in the experiment file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from headstart.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+    """An instance of the dataclass from a table; ``where`` names the table in messages."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    refuse_unknown(table, fields, where)
+    missing = [name for name, f in fields.items() if _required(f) and name not in table]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing; it has no default")
+    values = {name: convert(hints[name], value, f"{where}.{name}") for name, value in table.items()}
+    return cls(**values)
+
+
+def as_table(thing: Any) -> dict[str, Any]:
+    """The options an object was built from, fit for a file: the inverse of :func:`build`."""
+    fields = [f.name for f in dataclasses.fields(thing) if f.init]
+    table = {name: getattr(thing, name) for name in fields}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in table.items() if v is not None}
+
+
+def convert(kind: Any, value: Any, where: str) -> Any:
+    """The value as the annotated type, or one clear line."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind, config={"arbitrary_types_allowed": True}).validate_python(value)
+    except ValidationError as error:
+        reasons = dict.fromkeys(e["msg"][:1].lower() + e["msg"][1:] for e in error.errors())
+        raise ConfigError(f"{where}={value!r} does not fit: {', or '.join(reasons)}") from None
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise for the first name that is not known, with the nearest that is."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+            raise ConfigError(f"{where}.{name} is not an option; {hint}".lstrip("."))
+
+
+def choose(table: Mapping[str, T], name: str, where: str) -> T:
+    """The entry of a registry, or one clear line with what there is."""
+    if name not in table:
+        close = difflib.get_close_matches(name, table, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"{where}={name!r} is not known; {hint}use one of {', '.join(table)}")
+    return table[name]
+
+
+def require_positive(**values: Any) -> None:
+    """Each number is finite and above zero; traced numbers were checked before tracing."""
+    for name, value in values.items():
+        if isinstance(value, int | float) and not (math.isfinite(value) and value > 0):
+            raise ConfigError(f"{name}={value} must be a finite number above 0")
+
+
+def require_at_least(least: int, **values: Any) -> None:
+    """Each whole number is at least so much."""
+    for name, value in values.items():
+        if value < least:
+            raise ConfigError(f"{name}={value} must be at least {least}")
+
+
+def require_one_of(choices: Iterable[str], **values: Any) -> None:
+    """Each word is one of the choices."""
+    for name, value in values.items():
+        if value not in list(choices):
+            raise ConfigError(f"{name}={value!r} is not known; use one of {', '.join(choices)}")
+
+
+def _required(f: dataclasses.Field[Any]) -> bool:
+    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING

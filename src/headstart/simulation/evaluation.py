@@ -1,0 +1,127 @@
+"""How good every client's own model is, before and after adaptation.
+
+A client adapts on its training split and is scored on its held-out split, whatever the method, and
+every method gets the same number of gradient evaluations. Adapting on held-out data (as paper P
+did) exists only as ``adapt_on="test"`` and marks every number that comes of it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from headstart.algorithms.contract import Algorithm, Memory, State, Task
+from headstart.simulation.federation import Federation
+from headstart.trees import Tree, where
+
+AdaptOn = Literal["train", "test"]
+BLOCK = 64
+"""Held-out examples scored at a time."""
+GROUP = 16
+"""Clients evaluated side by side."""
+
+
+class Scores(NamedTuple):
+    """Per client and number of adaptation steps 0 … most; NaN where not asked for or diverged."""
+
+    loss: Float[np.ndarray, "clients steps+1"]
+    accuracy: Float[np.ndarray, "clients steps+1"]
+    diverged: Bool[np.ndarray, "clients steps+1"]
+
+
+def evaluate(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    key: PRNGKeyArray,
+    *,
+    steps: list[int],
+    adapt_on: AdaptOn = "train",
+    most: int | None = None,
+) -> Scores:
+    """Scores of all clients after each number of adaptation steps in ``steps``.
+
+    A client's key does not depend on the round or the algorithm: differences between evaluations
+    come from the models, not from the draw of adaptation batches. ``most`` fixes the width of the
+    result, so that evaluations of different ``steps`` share one compiled program.
+    """
+    most = max(steps) if most is None else most
+    wanted = np.isin(np.arange(most + 1), steps)
+    clients = jnp.arange(len(federation.starts))
+    loss, accuracy, finite = _evaluate(
+        algorithm, state, memory, federation, key, clients, jnp.asarray(wanted),
+        most=most, on_test=adapt_on == "test",
+    )  # fmt: skip
+    finite, asked = np.asarray(finite), wanted[None, :]
+    return Scores(
+        np.where(finite & asked, np.asarray(loss, float), np.nan),
+        np.where(finite & asked, np.asarray(accuracy, float), np.nan),
+        ~finite & asked,
+    )
+
+
+@partial(jax.jit, static_argnames=("most", "on_test"))
+def _evaluate(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    key: PRNGKeyArray,
+    clients: Int[Array, " clients"],
+    wanted: Bool[Array, " steps+1"],
+    *,
+    most: int,
+    on_test: bool,
+) -> tuple[Array, Array, Array]:
+    last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
+    fresh = algorithm.init_memory(state)
+
+    def one(client: Int[Array, ""]) -> tuple[Array, Array, Array]:
+        known = client < federation.known
+        row = jnp.where(known, client, 0)
+        mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
+        held_out = federation.held_out_task(client)
+        task = held_out if on_test else federation.training_task(client)
+        client_key = jax.random.fold_in(key, client)
+
+        def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " 3"]:
+            model = algorithm.personal_model(personal)
+            return jax.lax.cond(
+                wanted[step], lambda: score_all(held_out, model), lambda: jnp.zeros((3,))
+            )
+
+        def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
+            personal, table = carry
+            personal = algorithm.personal_step(personal, task, jax.random.fold_in(client_key, step))
+            return personal, table.at[step + 1].set(scored(personal, step + 1))
+
+        personal = algorithm.personal_start(state, mine)
+        table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
+        _, table = jax.lax.fori_loop(0, last, advance, (personal, table))
+        return table[:, 0], table[:, 1], table[:, 2] > 0
+
+    return jax.lax.map(one, clients, batch_size=GROUP)
+
+
+def score_all(task: Task, params: Tree) -> Float[Array, " 3"]:
+    """Mean loss, mean correctness and whether all is finite, over all the task's examples."""
+    block = jnp.arange(BLOCK)
+
+    def add_block(b: Int[Array, ""], sums: Float[Array, " 3"]) -> Float[Array, " 3"]:
+        place = b * BLOCK + block
+        real = place < task.count
+        rows = task.start + jnp.where(real, place, 0)
+        batch = jax.tree.map(lambda a: a[rows], task.examples)
+        score = task.objective.score(params, batch)  # type: ignore[attr-defined]
+        new = [score.loss, score.correct, ~(score.finite & jnp.isfinite(score.loss))]
+        return sums + jnp.stack([jnp.sum(jnp.where(real, v, 0).astype(float)) for v in new])
+
+    blocks = (task.count + BLOCK - 1) // BLOCK
+    loss, correct, bad = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((3,)))
+    return jnp.stack([loss / task.count, correct / task.count, (bad == 0).astype(float)])

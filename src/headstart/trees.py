@@ -1,0 +1,70 @@
+"""Arithmetic on parameter trees: a tree of arrays is a vector, leaf by leaf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+Tree = PyTree[Array]
+Scalar = Any  # a Python number or a traced scalar
+
+
+def add(a: Tree, b: Tree, scale: Scalar = 1.0) -> Tree:
+    """a + scale · b."""
+    return jax.tree.map(lambda u, v: u + scale * v, a, b)
+
+
+def subtract(a: Tree, b: Tree) -> Tree:
+    """a − b."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def scale(a: Tree, factor: Scalar) -> Tree:
+    """factor · a."""
+    return jax.tree.map(lambda u: factor * u, a)
+
+
+def mix(a: Tree, b: Tree, share: Scalar) -> Tree:
+    """share · a + (1 − share) · b."""
+    return jax.tree.map(lambda u, v: share * u + (1 - share) * v, a, b)
+
+
+def dot(a: Tree, b: Tree) -> Array:
+    """⟨a, b⟩ over all leaves."""
+    products = jax.tree.map(lambda u, v: jnp.sum(u * v), a, b)
+    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
+
+
+def norm(a: Tree) -> Array:
+    """‖a‖₂ over all leaves."""
+    return jnp.sqrt(dot(a, a))
+
+
+def zeros_like(a: Tree) -> Tree:
+    """The zero vector of a's shape."""
+    return jax.tree.map(jnp.zeros_like, a)
+
+
+def where(condition: Any, a: Tree, b: Tree) -> Tree:
+    """a if the scalar condition holds, else b, without branching."""
+    return jax.tree.map(lambda u, v: jnp.where(condition, u, v), a, b)
+
+
+def all_finite(a: Tree) -> Array:
+    """Whether every number in the tree is finite."""
+    checks = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(a)]
+    return jnp.all(jnp.stack(checks)) if checks else jnp.asarray(True)
+
+
+def size(a: Tree) -> int:
+    """How many numbers the tree holds."""
+    return sum(leaf.size for leaf in jax.tree.leaves(a))
+
+
+def names(a: Tree) -> list[str]:
+    """A readable, unique name for every leaf, as stored in model files: ``layers.0.weight``."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(a)]
+    return [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path in paths]

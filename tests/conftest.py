@@ -1,0 +1,54 @@
+"""What holds for every test: strict JAX, repeatable examples, nothing from outside."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+hypothesis.settings.register_profile("headstart", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("headstart")
+
+
+@pytest.fixture(scope="session")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that is empty when the tests begin and shared by all of them."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def hermetic(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, cache_home: Path
+) -> None:
+    """Hide the user's data, cache and screen; tests marked `data` see HEADSTART_DATA."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    if request.node.get_closest_marker("data") is None:
+        monkeypatch.delenv("HEADSTART_DATA", raising=False)
+    elif "HEADSTART_DATA" not in os.environ:
+        pytest.skip("HEADSTART_DATA is not set")
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Compute in float64 during this test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser's executable; without one, skip on a desk and fail in CI."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        missing = f"no browser: none of {', '.join(names)} is on PATH"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
