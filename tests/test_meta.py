@@ -10,19 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
+from optax import softmax_cross_entropy
 
 from headstart import meta
 from headstart.errors import ConfigError
 from headstart.meta import METHODS, MetaBatches, meta_gradient
 
 α = 0.3
+pytestmark = pytest.mark.usefixtures("x64")
 each_method = pytest.mark.parametrize("method", METHODS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def strict_float64():
-    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
-        yield
 
 
 def flat(tree):
@@ -75,11 +71,6 @@ def quadratic(w, batch):
     return 0.5 * w @ batch[0] @ w - batch[1] @ w
 
 
-def draw_quadratic(rng):
-    root = rng.normal(size=(6, 6))
-    return root @ root.T / 6 + 0.1 * np.eye(6), rng.normal(size=6)
-
-
 QUADRATIC = (lambda w, batch: batch[0] @ w - batch[1]), (lambda w, batch: batch[0])
 
 
@@ -89,23 +80,14 @@ def log_cosh(w, batch):
     return jnp.mean(jnp.logaddexp(z, -z))
 
 
-def log_cosh_gradient(w, batch):
-    return batch[0].T @ np.tanh(batch[0] @ w - batch[1]) / len(batch[1])
-
-
-def log_cosh_hessian(w, batch):
-    return (batch[0].T / np.cosh(batch[0] @ w - batch[1]) ** 2) @ batch[0] / len(batch[1])
+LOG_COSH = (
+    lambda w, b: b[0].T @ np.tanh(b[0] @ w - b[1]) / len(b[1]),
+    lambda w, b: (b[0].T / np.cosh(b[0] @ w - b[1]) ** 2) @ b[0] / len(b[1]),
+)
 
 
 def draw_log_cosh(rng, size=5, rows=4):
     return rng.normal(size=(rows, size)), rng.normal(size=rows)
-
-
-LOG_COSH = log_cosh_gradient, log_cosh_hessian
-
-
-def cross_entropy(logits, labels):
-    return -jnp.mean(jnp.sum(labels * jax.nn.log_softmax(logits), axis=1))
 
 
 def mlp(params, batch):
@@ -113,7 +95,7 @@ def mlp(params, batch):
     x, (*hidden, last) = batch[0], params
     for layer in hidden:
         x = jax.nn.elu(x @ layer["weight"] + layer["bias"][None])
-    return cross_entropy(x @ last["weight"] + last["bias"][None], batch[1])
+    return softmax_cross_entropy(x @ last["weight"] + last["bias"][None], batch[1]).mean()
 
 
 def rnn(params, batch):
@@ -121,23 +103,19 @@ def rnn(params, batch):
     h = jnp.zeros((len(batch[0]), 4))
     for column in batch[0].T:
         h = jnp.tanh(h @ params["again"] + column[:, None] * params["in"][None])
-    return cross_entropy(h @ params["out"], batch[1])
+    return softmax_cross_entropy(h @ params["out"], batch[1]).mean()
 
 
-LAYERS = [{"weight": (5, 4), "bias": (4,)}, {"weight": (4, 3), "bias": (3,)}]
+LAYERS = [{"weight": np.zeros(s), "bias": np.zeros(s[1])} for s in ((5, 4), (4, 3))]
 MODELS = {
-    "logistic": (mlp, [{"weight": (5, 3), "bias": (3,)}]),
+    "logistic": (mlp, [{"weight": np.zeros((5, 3)), "bias": np.zeros(3)}]),
     "mlp": (mlp, LAYERS),
-    "rnn": (rnn, {"in": (4,), "again": (4, 4), "out": (4, 3)}),
+    "rnn": (rnn, {"in": np.zeros(4), "again": np.zeros((4, 4)), "out": np.zeros((4, 3))}),
 }
 
 
-def is_shape(node):
-    return isinstance(node, tuple) and all(isinstance(n, int) for n in node)
-
-
-def draw_params(rng, shapes):
-    return jax.tree.map(lambda s: jnp.asarray(rng.normal(size=s)), shapes, is_leaf=is_shape)
+def draw_like(rng, tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), tree)
 
 
 def draw_examples(rng):
@@ -146,21 +124,14 @@ def draw_examples(rng):
 
 def mlp_problem(ν):
     rng = np.random.default_rng(ν)
-    return draw_params(rng, LAYERS), draw_batches(partial(draw_examples, rng), ν)
+    return draw_like(rng, LAYERS), draw_batches(partial(draw_examples, rng), ν)
 
 
 def flat_mlp(w, batch):
-    return mlp(ravel_pytree(jax.tree.map(np.zeros, LAYERS, is_leaf=is_shape))[1](w), batch)
+    return mlp(ravel_pytree(LAYERS)[1](w), batch)
 
 
 MLP = jax.jit(jax.grad(flat_mlp)), jax.jit(jax.hessian(flat_mlp))
-
-
-def meta_loss(loss, w, batch, ν):
-    """F(w) = f(w_ν) on one batch; differentiable, so ν is a Python number."""
-    for _ in range(ν):
-        w = jax.tree.map(lambda u, g: u - α * g, w, jax.grad(loss)(w, batch))
-    return loss(w, batch)
 
 
 @each_method
@@ -168,29 +139,27 @@ def meta_loss(loss, w, batch, ν):
 def test_quadratic_closed_form(ν, method):
     """∇f = Aw − b, ∇²f = A; central differences are exact on it, so δ may be large."""
     rng = np.random.default_rng(ν)
-    w, batches = rng.normal(size=6), draw_batches(partial(draw_quadratic, rng), ν)
-    value, actual = meta.meta_value_and_gradient(
-        quadratic, jnp.asarray(w), batches, inner_lr=α, method=method, delta=0.5
-    )
+    batches = draw_batches(lambda: (np.cov(rng.normal(size=(6, 12))), rng.normal(size=6)), ν)
+    w, options = rng.normal(size=6), {"inner_lr": α, "method": method, "delta": 0.5}
+    value, actual = meta.meta_value_and_gradient(quadratic, jnp.asarray(w), batches, **options)
     assert distance(actual, reference(*QUADRATIC, w, batches, α, method, 0.5)) <= 1e-12
     adapted = adapt(QUADRATIC[0], w, batches.inner, α)[-1]
     assert distance(value, quadratic(adapted, batches.outer)) <= 1e-12
 
 
-@pytest.mark.parametrize(("model", "shapes"), MODELS.values(), ids=MODELS)
-def test_exact_is_the_measured_slope_of_the_meta_loss(model, shapes):
+@pytest.mark.parametrize(("model", "like"), MODELS.values(), ids=MODELS)
+def test_exact_is_the_measured_slope_of_the_meta_loss(model, like):
     """[F(w + he_i) − F(w − he_i)] / 2h; at h = 1e-5 both h²F‴ and rounding/h are about 1e-10."""
     rng = np.random.default_rng(10)
-    params, batch, h = draw_params(rng, shapes), draw_examples(rng), 1e-5
+    params, batch, h = draw_like(rng, like), draw_examples(rng), 1e-5
     w, unravel = ravel_pytree(params)
-    gradient = jax.jit(jax.vmap(jax.grad(lambda w: model(unravel(w), batch))))
-    loss = jax.jit(jax.vmap(lambda w: model(unravel(w), batch)))
+    evaluate = jax.jit(jax.vmap(jax.value_and_grad(lambda w: model(unravel(w), batch))))
     points = w[None] + h * jnp.concatenate([jnp.eye(w.size), -jnp.eye(w.size)])
-    for ν in range(1, 6):
-        points = points - α * gradient(points)
-        ahead, behind = jnp.split(loss(points), 2)
-        exact = meta_gradient(model, params, repeat(batch, ν), inner_lr=α)
-        assert distance(exact, (ahead - behind) / (2 * h)) <= 1e-6
+    for ν in range(6):
+        values, gradients = evaluate(points)
+        slope = (values[: w.size] - values[w.size :]) / (2 * h)
+        assert distance(meta_gradient(model, params, repeat(batch, ν), inner_lr=α), slope) <= 1e-6
+        points = points - α * gradients
 
 
 @each_method
@@ -209,7 +178,6 @@ def test_wrong_orders_and_wrong_batches_would_be_seen(ν):
     inner, outer, hessian = batches
     path = adapt(MLP[0], flat(params), inner, α)
     wrong = partial(product, MLP[1], d=MLP[0](path[-1], outer), α=α)
-    swapped = batches._replace(inner=inner[::-1])
     mistakes = {
         "factors in the opposite order": wrong(path[-2::-1], hessian[::-1]),
         "D′ at the wrong points": wrong(path[:-1], hessian[::-1]),
@@ -217,15 +185,14 @@ def test_wrong_orders_and_wrong_batches_would_be_seen(ν):
         "all Hessians at w_0": wrong(path[:1] * ν, hessian),
         "Hessians on the inner batches": wrong(path[:-1], inner),
         "Hessians on the outer batch": wrong(path[:-1], [outer] * ν),
-        "inner batches reversed": reference(*MLP, flat(params), swapped, α),
+        "inner batches reversed": reference(*MLP, path[0], batches._replace(inner=inner[::-1]), α),
     }
     actual = meta_gradient(mlp, params, batches, inner_lr=α)
-    assert distance(actual, wrong(path[:-1], hessian)) < 1e-12
     assert {name for name, answer in mistakes.items() if distance(answer, actual) < 1e-3} == set()
 
 
 TREES = st.recursive(
-    st.sampled_from([(), (1,), (3, 1), (2, 2)]),
+    st.sampled_from([np.zeros(()), np.zeros(1), np.zeros((3, 1)), np.zeros((2, 2))]),
     lambda node: (
         st.lists(node, min_size=1, max_size=2)
         | st.dictionaries(st.sampled_from("abc"), node, min_size=1, max_size=2)
@@ -233,45 +200,44 @@ TREES = st.recursive(
     ),
     max_leaves=4,
 )
-SEEDS = st.integers(0, 2**32 - 1)
-STEPS = {
-    "inner_lr": st.floats(0, 1),
-    "delta": st.floats(1e-3, 1),
-    "method": st.sampled_from(METHODS),
-}
+SEEDS = st.integers(0, 999)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(shapes=TREES, ν=st.integers(0, 4), seed=SEEDS, options=st.fixed_dictionaries(STEPS))
-def test_fast_equals_slow_on_random_trees(shapes, ν, seed, options):
+@each_method
+@settings(max_examples=10)
+@given(like=TREES, ν=st.integers(0, 4), α=st.floats(0, 1), δ=st.floats(1e-3, 1), seed=SEEDS)
+def test_fast_equals_slow_on_random_trees(method, like, ν, α, δ, seed):
     rng = np.random.default_rng(seed)
-    params = draw_params(rng, shapes)
-    w, (inner_lr, delta, method) = np.asarray(flat(params)), options.values()
+    params = draw_like(rng, like)
+    w = np.asarray(flat(params))
     batches = draw_batches(partial(draw_log_cosh, rng, w.size), ν)
-    actual = meta_gradient(log_cosh, params, batches, **options)
+    actual = meta_gradient(log_cosh, params, batches, inner_lr=α, method=method, delta=δ)
     assert jax.tree.map(jnp.shape, actual) == jax.tree.map(jnp.shape, params)
-    expected = reference(*LOG_COSH, w, batches, inner_lr, method, delta)
+    expected = reference(*LOG_COSH, w, batches, α, method, δ)
     np.testing.assert_allclose(flat(actual), expected, rtol=1e-9, atol=1e-11)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
-@given(shapes=TREES, ν=st.integers(1, 3), seed=SEEDS)
-def test_exact_is_autodiff_of_the_composed_loss_on_any_tree(shapes, ν, seed):
+@settings(max_examples=8)
+@given(like=TREES, ν=st.integers(1, 3), seed=SEEDS)
+def test_exact_is_autodiff_of_the_composed_loss_on_any_tree(like, ν, seed):
     rng = np.random.default_rng(seed)
-    params = draw_params(rng, shapes)
+    params = draw_like(rng, like)
     batch = draw_log_cosh(rng, flat(params).size)
+
+    def composed(w):
+        for _ in range(ν):
+            w = jax.tree.map(lambda u, g: u - α * g, w, jax.grad(log_cosh)(w, batch))
+        return log_cosh(w, batch)
+
     actual = meta_gradient(log_cosh, params, repeat(batch, ν), inner_lr=α)
-    assert jax.tree.structure(actual) == jax.tree.structure(params)
-    assert distance(actual, jax.grad(meta_loss, argnums=1)(log_cosh, params, batch, ν)) <= 1e-11
+    assert jax.tree.map(jnp.shape, actual) == jax.tree.map(jnp.shape, params)
+    assert distance(actual, jax.grad(composed)(params)) <= 1e-11
 
 
 def hessian_free_errors(loss, w, batches, δs):
     gradient = partial(meta_gradient, loss, jnp.asarray(w), batches, inner_lr=α)
-    return [jnp.linalg.norm(gradient(method="hessian-free", delta=δ) - gradient()) for δ in δs]
-
-
-def order(δs, errors):
-    return np.polyfit(np.log(δs), np.log(errors), 1)[0]
+    exact, free = gradient(), partial(gradient, method="hessian-free")
+    return np.array([np.linalg.norm(free(delta=δ) - exact) for δ in δs])
 
 
 @pytest.mark.parametrize("ν", [1, 3])
@@ -290,25 +256,23 @@ def test_hessian_free_error_of_a_smooth_loss_is_of_second_order_and_within_the_b
     d = reference(*LOG_COSH, w, batches, α, "first-order")
     growth = sum((1 + α * L) ** (ν - 1 + i) for i in range(ν))
     assert np.all(errors <= α * ρ * δs * (d @ d) * growth)
-    assert abs(order(δs, errors) - 2) < 0.02
+    assert abs(np.polyfit(np.log(δs), np.log(errors), 1)[0] - 2) < 0.02
 
 
 def test_hessian_free_error_where_the_hessian_is_only_lipschitz_is_of_first_order():
     """f = Σ|w|³/6 − bᵀw has ∇²f = diag|w|, ρ = 1, and its third derivative jumps at 0.
 
-    At w = 0 the quotient is δd|d|/2 and the truth 0: slope 1, half the bound. Away from 0 f is a
-    cubic, on which central differences are exact and one-sided ones are off by αδ‖d²‖/2.
+    At w = 0 the quotient is δd|d|/2 and the truth 0: slope 1, and half the bound αρδ‖d‖² if d has
+    one entry. Away from 0, f is a cubic: central differences are exact, one-sided off by αδ‖d²‖/2.
     """
 
     def loss(w, b):
         return jnp.sum(jnp.abs(w) ** 3) / 6 - b @ w
 
-    b, δs = np.random.default_rng(2).normal(size=5), np.logspace(-3, -1, 9)
+    b, δs = np.array([0.0, 2.0]), np.logspace(-3, -1, 9)
     d = jax.grad(loss)(jnp.asarray(α * b), b)
-    errors = hessian_free_errors(loss, np.zeros(5), repeat(b, 1), δs)
-    np.testing.assert_allclose(errors, α * δs * jnp.linalg.norm(d * jnp.abs(d)) / 2, rtol=1e-12)
-    assert np.all(errors <= α * δs * (d @ d))
-    assert abs(order(δs, errors) - 1) < 1e-9
+    errors = hessian_free_errors(loss, np.zeros(2), repeat(b, 1), δs)
+    np.testing.assert_allclose(errors, α * δs * (d @ d) / 2, rtol=1e-9)
     assert max(hessian_free_errors(loss, 3 + b, repeat(b, 1), δs)) < 1e-12
 
 
@@ -325,18 +289,16 @@ def test_without_adaptation_it_is_the_plain_gradient(method):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-12)])
 def test_dtype_jit_vmap_and_traced_step_sizes(dtype, tolerance, method):
     """Two clients with their own α and δ in one compiled program, against one by one."""
-
-    def step(batches, inner_lr, delta):
-        return meta_gradient(mlp, w, batches, inner_lr=inner_lr, method=method, delta=delta)
-
     with jax.enable_x64(dtype == "float64"):
         cast = partial(jax.tree.map, partial(jnp.asarray, dtype=dtype))
         w, (inner, outer, hessian) = cast(mlp_problem(3))
+        step = partial(meta_gradient, mlp, w, method=method)
         clients = [MetaBatches(inner[i : i + 2], outer, hessian[i : i + 2]) for i in range(2)]
         rates, deltas = np.array([[0.1, 0.3], [0.01, 0.03]], dtype)
         stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-        fast = jax.jit(jax.vmap(step))(stack(*clients), rates, deltas)
-        slow = [step(*one) for one in zip(clients, rates.tolist(), deltas.tolist(), strict=True)]
+        fast = jax.jit(jax.vmap(step))(stack(*clients), inner_lr=rates, delta=deltas)
+        each = zip(clients, rates.tolist(), deltas.tolist(), strict=True)
+        slow = [step(batches, inner_lr=lr, delta=δ) for batches, lr, δ in each]
         assert {leaf.dtype.name for leaf in jax.tree.leaves((fast, slow))} == {dtype}
         assert distance(fast, stack(*slow)) <= tolerance
 
@@ -354,30 +316,30 @@ def test_never_a_hessian(method):
     params, batches = mlp_problem(3)
     program = jax.make_jaxpr(partial(meta_gradient, mlp, inner_lr=α, method=method))
     assert max(sizes(program(params, batches))) < flat(params).size ** 2
-    explicit = jax.make_jaxpr(MLP[1])(flat(params), batches.outer)
-    assert max(sizes(explicit)) >= flat(params).size ** 2
+    hessian = jax.make_jaxpr(MLP[1])(flat(params), batches.outer)
+    assert max(sizes(hessian)) >= flat(params).size ** 2
 
 
 @each_method
 @pytest.mark.parametrize("ν", [0, 1, 3])
 def test_every_batch_is_used_where_it_belongs_and_gradients_are_counted(ν, method):
     """Python sees one call of the loss per gradient and one per exact product, which counts 2."""
-    seen, rng, place = Counter(), np.random.default_rng(8), iter(range(2 * ν + 1))
+    seen: Counter[int] = Counter()
+    rng = np.random.default_rng(8)
 
     def loss(w, batch):
         seen[batch[0]] += 1
         return log_cosh(w, batch[1:])
 
-    batches = draw_batches(lambda: (next(place), *draw_log_cosh(rng)), ν)
+    drawn = [(p, *draw_log_cosh(rng)) for p in range(2 * ν + 1)]
     gradient = partial(meta_gradient, loss, jnp.ones(5), inner_lr=α, method=method)
-    base, uses = gradient(batches), {"exact": 1, "first-order": 0, "hessian-free": 2}[method]
+    base = gradient(draw_batches(iter(drawn).__next__, ν))
+    uses = {"exact": 1, "first-order": 0, "hessian-free": 2}[method]
     assert seen == Counter({p: 1 if p <= ν else uses for p in range(2 * ν + 1)})
-    twice = ν if method == "exact" else 0
-    assert meta.gradient_evaluations(method, ν) == sum(seen.values()) + twice
-    leaves, tree = jax.tree.flatten(batches)
-    for p in range(2 * ν + 1):
-        changed = tree.unflatten(leaf + (i == 3 * p + 2) for i, leaf in enumerate(leaves))
-        moved = distance(gradient(changed), base)
+    assert meta.gradient_evaluations(method, ν) == seen.total() + ν * (method == "exact")
+    for p, x, y in drawn:
+        changed = iter([*drawn[:p], (p, x, y + 1), *drawn[p + 1 :]])
+        moved = distance(gradient(draw_batches(changed.__next__, ν)), base)
         assert moved > 1e-3 if p <= ν or uses else moved == 0
 
 
@@ -387,7 +349,7 @@ def test_every_batch_is_used_where_it_belongs_and_gradients_are_counted(ν, meth
         (2, {"method": "maml"}, ["'maml'", *METHODS]),
         (1, {"method": "exact"}, ["'exact'", "2 inner batches", "got 1"]),
         (3, {"method": "hessian-free"}, ["'hessian-free'", "2 inner batches", "got 3"]),
-        *((2, {"delta": δ}, [f"delta={δ}", "positive"]) for δ in (0, -0.1, np.nan, np.inf)),
+        *((2, {"delta": δ}, [f"delta={δ} ", "positive"]) for δ in (0, -0.1, np.nan, np.inf)),
     ],
 )
 def test_bad_input_is_explained(hessian, options, words):

@@ -23,10 +23,11 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     refuse_unknown(table, fields, where)
+    prefix = f"{where}." if where else ""
     missing = [name for name, f in fields.items() if _required(f) and name not in table]
     if missing:
-        raise ConfigError(f"{where}.{missing[0]} is missing; it has no default")
-    values = {name: convert(hints[name], value, f"{where}.{name}") for name, value in table.items()}
+        raise ConfigError(f"{prefix}{missing[0]} is missing; it has no default")
+    values = {name: convert(hints[name], value, prefix + name) for name, value in table.items()}
     return cls(**values)
 
 

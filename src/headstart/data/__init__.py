@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from headstart import options as _options
+from headstart.data.examples import read_examples, write_examples
 from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
 from headstart.data.partition import (
     PARTITIONS,
@@ -22,6 +23,8 @@ from headstart.data.partition import (
 )
 from headstart.data.pool import Pool
 from headstart.data.sources import SOURCES
+from headstart.data.summary import describe
+from headstart.data.tables import read_folder, read_table
 
 __all__ = [
     "PARTITIONS",
@@ -32,13 +35,18 @@ __all__ = [
     "Pool",
     "Schema",
     "class_groups",
+    "describe",
     "dirichlet",
     "dirichlet_labels",
     "from_clients",
     "iid",
     "load",
     "natural",
+    "read_examples",
+    "read_folder",
+    "read_table",
     "shards",
+    "write_examples",
 ]
 
 

@@ -94,6 +94,8 @@ def _check_origin(shared: DataOptions, given: Mapping[str, Any]) -> None:
     if shared.classes is not None and shared.classes < 2:
         raise ConfigError(f"data.classes={shared.classes} must be at least 2")
     if shared.path is not None:
+        if not shared.path.strip():
+            raise ConfigError("data.path is empty; give a folder or a table")
         return
     options.choose(SOURCES, str(shared.source), "data.source")
     for key in _OWN_FILES:
@@ -150,12 +152,20 @@ def _pool(shared: DataOptions) -> Pool:
     from headstart.data.tables import read_path
 
     return read_path(
-        Path(shared.path).expanduser(),
+        _expanded(shared.path),
         label=shared.label,
-        client=shared.client if shared.partition == "natural" else None,
+        client=shared.client,
+        natural=shared.partition == "natural",
         classes=shared.classes,
         standardize=shared.standardize,
     )
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"data.path={path!r} names a home folder that is not there") from None
 
 
 @contextmanager

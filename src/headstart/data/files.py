@@ -71,14 +71,15 @@ def find(file: DataFile) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def get(file: DataFile) -> Path:
-    """The file on this machine, downloaded if need be."""
-    return find(file) or _download(file)
+def get(files: Sequence[DataFile]) -> list[Path]:
+    """The files on this machine, downloaded if need be."""
+    missing = [file for file in files if find(file) is None]
+    return [find(file) or _download(file, missing) for file in files]
 
 
 def read(files: Sequence[DataFile]) -> list[bytes]:
     """The unpacked, checked content of each file."""
-    paths = [get(file) for file in files]
+    paths = get(files)
     archives = {path: _members(path) for path in set(paths) if path.name.endswith(_ARCHIVES)}
     with ThreadPoolExecutor() as pool:  # unpacking leaves the interpreter free
         return list(pool.map(lambda f, p: _content(f, p, archives.get(p)), files, paths))
@@ -86,18 +87,47 @@ def read(files: Sequence[DataFile]) -> list[bytes]:
 
 def _content(file: DataFile, path: Path, members: dict[str, bytes] | None) -> bytes:
     if members is None:
-        content = unpack(path)
+        content = _unpacked_before(file, path) or unpack(path)
     elif file.name in members:
         content = members[file.name]
     else:
         raise DataError(f"{path} does not hold {file.name}; get it anew{_from(file)}")
-    kind, _, digest = file.digest.partition(":")
-    if digest and hashlib.new(kind, content, usedforsecurity=False).hexdigest() != digest:
+    if not _matches(file, content):
         raise DataError(
-            f"{path} is not the official {file.name}, or damaged: its {kind} differs; "
+            f"{path} is not the official {file.name}, or damaged: its digest differs; "
             f"get it anew{_from(file)}"
         )
+    if path.suffix == ".xz" and file.digest:
+        _remember(file, content)
     return content
+
+
+def _matches(file: DataFile, content: bytes) -> bool:
+    kind, _, digest = file.digest.partition(":")
+    return not digest or hashlib.new(kind, content, usedforsecurity=False).hexdigest() == digest
+
+
+def _unpacked_before(file: DataFile, path: Path) -> bytes | None:
+    """What :func:`_remember` put aside, if it is whole: unpacking .xz takes many times longer."""
+    kept = cache() / file.folder / file.name
+    if path.suffix != ".xz" or not file.digest or not kept.is_file():
+        return None
+    content = unpack(kept)
+    return content if _matches(file, content) else None
+
+
+def _remember(file: DataFile, content: bytes) -> None:
+    """Put the unpacked file into the cache, whole or not at all; a full disk is no failure."""
+    kept = cache() / file.folder / file.name
+    if kept.is_file() and kept.stat().st_size == len(content):
+        return
+    beside = kept.with_name(f"{kept.name}.{os.getpid()}.part")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(content)
+        beside.replace(kept)
+    except OSError:
+        beside.unlink(missing_ok=True)
 
 
 def unpack(path: Path) -> bytes:
@@ -121,11 +151,14 @@ def _members(path: Path) -> dict[str, bytes]:
         raise DataError(f"{path} cannot be read: {_reason(error)}; get it anew") from None
 
 
-def _download(file: DataFile) -> Path:
+def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:
     """Fetch into the cache; it appears there whole or not at all."""
-    wanted = f"{file.name} was not found; put it into {home(file.folder)}"
+    wanted = ", ".join(dict.fromkeys(f.url.rsplit("/", 1)[-1] or f.name for f in missing))
+    places = " and ".join(dict.fromkeys(str(home(f.folder)) for f in missing))
+    if not os.environ.get(VARIABLE):
+        places += f" or set {VARIABLE} to the folder that holds such folders"
     if not file.url:
-        raise DataError(f"{wanted} (it has no download; docs/data.md says what it holds)")
+        raise DataError(f"{wanted} not found and has no download; put it into {places}")
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -137,7 +170,10 @@ def _download(file: DataFile) -> Path:
             path=cache() / file.folder,
         )
     except Exception as error:  # any failure of network, proxy, disk or digest ends the same way
-        raise DataError(f"{wanted} (download from {file.url} failed: {_reason(error)})") from None
+        raise DataError(
+            f"{wanted} not found, and {file.url} gave nothing ({_reason(error)}); "
+            f"put what is missing into {places}"
+        ) from None
     if not file.url_hash:
         _keep_if_sound(file, Path(stored))
     return Path(stored)
@@ -158,5 +194,7 @@ def _from(file: DataFile) -> str:
 
 def _reason(error: Exception) -> str:
     """The first line of an error, short enough for one line of ours."""
+    if "ConnectionPool" in str(error):
+        return "no connection"
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0] if len(lines[0]) <= 120 else f"{lines[0][:117]}…"

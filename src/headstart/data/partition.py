@@ -16,11 +16,16 @@ from typing import Protocol
 
 import numpy as np
 
+from headstart.data.dealing import (
+    Deck,
+    Rows,
+    deal_counts,
+    refuse_crowd,
+    rows_by_class,
+    simplex,
+)
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_positive
-
-Rows = list[np.ndarray]
-"""One array of row numbers per client."""
 
 
 class Partition(Protocol):
@@ -63,7 +68,7 @@ class ClassGroups:
             raise ConfigError(
                 f"a_test={self.a_test} needs a source with test examples of its own; leave it out"
             )
-        _refuse_crowd(self.clients, labels)
+        refuse_crowd(self.clients, labels)
         train = self._deal(labels, self.a, "a", rng)
         held = None if test_labels is None else self._deal(test_labels, self.a_test, "a_test", rng)
         return train, held
@@ -92,7 +97,7 @@ class ClassGroups:
                 f"{name}={a or 2} needs more images than there are for {self.clients} clients; "
                 + remedy
             )
-        return _deal_counts(labels, units * a // 2, rng)
+        return deal_counts(labels, units * a // 2, rng)
 
 
 @dataclass(frozen=True)
@@ -117,36 +122,19 @@ class Dirichlet:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Draw a distribution per client, then its examples."""
-        _refuse_crowd(self.clients, labels)
+        refuse_crowd(self.clients, labels)
         if self.examples > len(labels):
             raise ConfigError(
                 f"examples={self.examples} per client is more than the {len(labels)} there are; "
                 "use fewer"
             )
-        decks = [_Deck(rows, rng) for rows in _rows_by_class(labels, rng)]
+        decks = [Deck(rows, rng) for rows in rows_by_class(labels, rng)]
         return [self._client(decks, rng) for _ in range(self.clients)], None
 
-    def _client(self, decks: Sequence[_Deck], rng: np.random.Generator) -> np.ndarray:
-        share = _simplex(self.alpha, len(decks), rng)
+    def _client(self, decks: Sequence[Deck], rng: np.random.Generator) -> np.ndarray:
+        share = simplex(self.alpha, len(decks), rng)
         counts = rng.multinomial(self.examples, share)
         return np.concatenate([deck.draw(int(k)) for deck, k in zip(decks, counts, strict=True)])
-
-
-class _Deck:
-    """The examples of one class, dealt out once before any is used again."""
-
-    def __init__(self, rows: np.ndarray, rng: np.random.Generator):
-        self.rows, self.rng, self.dealt = rows, rng, 0
-
-    def draw(self, k: int) -> np.ndarray:
-        """The next k examples for one client."""
-        fresh = self.rows[self.dealt : self.dealt + k]
-        before = self.rows[: self.dealt]
-        self.dealt += len(fresh)
-        again = self.rng.permutation(before)[: k - len(fresh)]
-        short = k - len(fresh) - len(again)
-        twice = self.rng.choice(self.rows, short) if short else self.rows[:0]
-        return np.concatenate([fresh, again, twice])
 
 
 @dataclass(frozen=True)
@@ -171,10 +159,10 @@ class DirichletLabels:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Cut each class at the cumulative shares, then fill up small clients."""
-        _refuse_crowd(self.clients, labels, each=self.min_size, option="min_size")
+        refuse_crowd(self.clients, labels, each=self.min_size, option="min_size")
         parts: list[Rows] = []
-        for rows in _rows_by_class(labels, rng):
-            share = _simplex(self.alpha, self.clients, rng)
+        for rows in rows_by_class(labels, rng):
+            share = simplex(self.alpha, self.clients, rng)
             cuts = np.floor(np.cumsum(share)[:-1] * len(rows) + 1e-9).astype(np.int64)
             parts.append(np.split(rows, np.minimum(cuts, len(rows))))
         clients = [rng.permutation(np.concatenate(own)) for own in zip(*parts, strict=True)]
@@ -213,9 +201,9 @@ class Shards:
     ) -> tuple[Rows, Rows | None]:
         """Sort, cut, shuffle the shards, hand them out."""
         each = max(2, self.shards_per_client)
-        _refuse_crowd(self.clients, labels, each=each, option="shards_per_client")
+        refuse_crowd(self.clients, labels, each=each, option="shards_per_client")
         shards = np.array_split(
-            np.concatenate(_rows_by_class(labels, rng)), self.clients * self.shards_per_client
+            np.concatenate(rows_by_class(labels, rng)), self.clients * self.shards_per_client
         )
         order = rng.permutation(len(shards)).reshape(self.clients, -1)
         return [np.concatenate([shards[s] for s in own]) for own in order], None
@@ -235,7 +223,7 @@ class Iid:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Shuffle and cut."""
-        _refuse_crowd(self.clients, labels)
+        refuse_crowd(self.clients, labels)
         return list(np.array_split(rng.permutation(len(labels)), self.clients)), None
 
 
@@ -278,39 +266,3 @@ def name_of(partition: Partition) -> str:
 def options_of(cls: type[Partition]) -> list[str]:
     """The names of a partition's options."""
     return [f.name for f in fields(cls)]  # type: ignore[arg-type]
-
-
-def _rows_by_class(labels: np.ndarray, rng: np.random.Generator) -> Rows:
-    if labels.ndim != 1:
-        raise ConfigError("partition by class needs one label per example; use natural or iid")
-    return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
-
-
-def _deal_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Rows:
-    """Give client i ``counts[i, c]`` examples of class c, none to two clients."""
-    parts = []
-    for c in range(counts.shape[1]):
-        rows = rng.permutation(np.flatnonzero(labels == c))
-        parts.append(np.split(rows, np.cumsum(counts[:, c]))[:-1])
-    return [np.concatenate(own) for own in zip(*parts, strict=True)]
-
-
-def _simplex(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """A draw of Dir(α, …, α) that survives an α at which floating point does not."""
-    with np.errstate(all="ignore"):
-        share = rng.dirichlet(np.full(size, alpha))
-    if np.isfinite(share).all() and share.sum() > 0:
-        return share / share.sum()
-    corner = np.eye(size)[rng.integers(size)]
-    return corner if alpha < 1 else np.full(size, 1 / size)
-
-
-def _refuse_crowd(clients: int, labels: np.ndarray, each: int = 2, option: str = "") -> None:
-    """Every client needs examples for two splits; say so before memory is asked for."""
-    most = len(labels) // each
-    if clients > most:
-        also = f" or less {option} than {each}" if option and each > 2 else ""
-        raise ConfigError(
-            f"clients={clients} is too many for {len(labels)} examples, {each} or more each; "
-            f"use at most {most}{also}"
-        )

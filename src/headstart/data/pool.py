@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset, Schema
 from headstart.data.partition import ClassGroups, Natural, Partition, Rows, name_of
-from headstart.errors import ConfigError, DataError
+from headstart.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ class Pool:
         if not 0 <= count <= most:
             raise ConfigError(f"new_clients={count} of {len(clients)} clients: use 0 to {most}")
         if named and not len(known):
-            raise DataError(f"{self.name} leaves no client to train on; use a smaller min_examples")
+            raise ConfigError("min_examples leaves no client to train on; use a smaller number")
         drawn = np.sort(rng.choice(candidates, count, replace=False))
         return np.concatenate([np.setdiff1d(known, drawn), drawn]).astype(np.int64), count
 
@@ -163,7 +163,7 @@ def _large_enough(rows: Rows, held: Rows | None, least: int | None) -> np.ndarra
         sizes = sizes + np.array([len(h) for h in held])
     kept = np.flatnonzero(sizes >= (least or 0))
     if not len(kept):
-        raise DataError(
+        raise ConfigError(
             f"min_examples={least} leaves no client: the largest has {sizes.max(initial=0)} "
             "examples; use a smaller number"
         )

@@ -4,10 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from headstart.models.adapters import from_equinox, from_flax, from_functions
+from headstart.models.char_lstm import CharLSTM, char_lstm
+from headstart.models.cnn import CNN, cnn
 from headstart.models.contract import Examples, Model
+from headstart.models.logistic import Logistic, logistic
 from headstart.models.mlp import MLP, mlp
 from headstart.models.objective import Classification, Score
 
-MODELS: dict[str, type[Any]] = {"mlp": MLP}
+MODELS: dict[str, type[Any]] = {
+    "mlp": MLP,
+    "logistic": Logistic,
+    "cnn": CNN,
+    "char-lstm": CharLSTM,
+}
+"""Models by the name they have in an experiment file; their fields are the options."""
 
-__all__ = ["MLP", "MODELS", "Classification", "Examples", "Model", "Score", "mlp"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "CharLSTM",
+    "Classification",
+    "Examples",
+    "Logistic",
+    "Model",
+    "Score",
+    "char_lstm",
+    "cnn",
+    "from_equinox",
+    "from_flax",
+    "from_functions",
+    "logistic",
+    "mlp",
+]

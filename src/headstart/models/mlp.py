@@ -61,4 +61,4 @@ def mlp(hidden: Sequence[int] = (80, 60), activation: str = "elu") -> MLP:
     >>> mlp([80, 60])
     MLP(hidden=(80, 60), activation='elu')
     """
-    return MLP(tuple(hidden), activation)
+    return MLP(widths("model.hidden", hidden), activation)

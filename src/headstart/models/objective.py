@@ -21,7 +21,7 @@ class Decoder(Protocol):
 
 
 class Score(NamedTuple):
-    """Per example: its loss, the share of its labels predicted right, and whether it is a number."""
+    """Per example: loss, share of its labels predicted right, and whether its logits are finite."""
 
     loss: Float[Array, " batch"]
     correct: Float[Array, " batch"]

@@ -75,7 +75,7 @@ def _writers(content: bytes, name: str, classes: np.ndarray) -> np.ndarray:
 
 SOURCE = Source(
     name="qmnist-writers",
-    summary="MNIST by writer, 19 to 131 digits each",
+    summary="MNIST by writer, 19 to 131 digits for each known writer",
     clients="539 writers; the 297 writers of the test images are new clients",
     licence="BSD 3-Clause (labels), CC BY-SA 3.0 (images)",
     citation="Yadav, Bottou: Cold Case: the Lost MNIST Digits, NeurIPS 2019",

@@ -1,0 +1,102 @@
+"""``headstart compare``: several algorithms and seeds, one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headstart.cli.options import Json, Out, Page, Settings
+
+
+def compare(
+    experiments: Annotated[
+        list[Path] | None, typer.Argument(help="Experiment files; none: the embedded digits.")
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(help="Compare these algorithms on one experiment, as fedavg,per-fedavg,apfl."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 …")] = 3,
+    settings: Settings = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Label of the row the others are compared with; default: FedAvg's."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results; runs already in it are not repeated."),
+    ] = None,
+    page: Page = True,
+    as_json: Json = False,
+) -> None:
+    """Run several algorithms on the same clients with several seeds; one table with intervals.
+
+    What is already done in --out is not repeated, and what was interrupted is resumed.
+
+    Examples:
+
+      headstart compare fedavg.toml per-fedavg.toml --seeds 5 --out runs/comparison
+
+      headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
+    """
+    from headstart.cli.progress import stage
+    from headstart.runs.compare import compare as run_all
+    from headstart.runs.directory import next_free
+
+    plans = _plans(experiments or [], algorithms, settings or [])
+    folder = out or next_free(Path("runs"), "comparison")
+    with stage() as shown:
+        result = run_all(
+            plans,
+            range(seeds),
+            folder,
+            baseline=baseline,
+            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}"),
+        )
+    if page:
+        from headstart.report.page import make_report
+
+        make_report([folder])
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    _show(result, folder, page)
+
+
+def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Any]:
+    from headstart.errors import ConfigError
+    from headstart.runs import Experiment, load_experiment
+
+    if algorithms is None:
+        return [load_experiment(path, settings) for path in files or [None]]  # type: ignore[list-item]
+    if len(files) > 1:
+        raise ConfigError("--algorithms goes with one experiment file, not several")
+    base = load_experiment(files[0] if files else None, settings)
+    return [_with_algorithm(Experiment, base, name.strip()) for name in algorithms.split(",")]
+
+
+def _with_algorithm(cls: Any, base: Any, name: str) -> Any:
+    """The same experiment with another algorithm, which keeps the options it shares."""
+    from headstart.algorithms import ALGORITHMS
+    from headstart.options import as_table, choose
+
+    known = as_table(choose(ALGORITHMS, name, "--algorithms")())
+    shared = {key: value for key, value in base.algorithm.items() if key in known}
+    table = base.to_table()
+    del table["label"]
+    return cls.from_table({**table, "algorithm": {**shared, "name": name}})
+
+
+def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
+    from rich.console import Console
+
+    from headstart.report.tables import comparison_table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)
+    console.print(comparison_table(result))
+    typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))

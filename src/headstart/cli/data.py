@@ -1,0 +1,245 @@
+"""``headstart data``: what data there are, what is in them, and one client's part as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headstart.data import FederatedDataset
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, get and export data.")
+
+Target = Annotated[
+    str | None,
+    typer.Argument(help="A source, a folder, a table or an experiment file; default: digits."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the data table, as clients=50."),
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of the split; default: the file's, or 0.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+_SHOWN_CLIENTS = 30
+_SHOWN_CLASSES = 16
+
+
+@app.command("list")
+def list_sources(as_json: Json = False) -> None:
+    """Show the data sets known by name, and whether they are on this machine.
+
+    Example: headstart data list
+    """
+    from headstart.data import SOURCES
+
+    rows = [_source_row(name) for name in SOURCES]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = _table("source", "what", "clients", "here")
+    for row in rows:
+        here = "yes" if row["available"] else f"headstart data get {row['name']}"
+        table.add_row(row["name"], row["summary"], row["clients"], here)
+    _print(table)
+
+
+@app.command()
+def describe(
+    target: Target = None, settings: Settings = None, seed: Seed = None, as_json: Json = False
+) -> None:
+    """Show the clients of a data set, their sizes and their classes.
+
+    Example: headstart data describe mnist --set clients=50 --set a=196
+    """
+    from headstart.data.summary import class_table
+    from headstart.data.summary import describe as describe_data
+
+    table, data = _build(target, settings, seed)
+    small = data.clients <= _SHOWN_CLIENTS and data.schema.classes <= _SHOWN_CLASSES
+    about = {"options": table, **describe_data(data), **_rights(table.get("source"))}
+    if as_json:
+        typer.echo(json.dumps(about | {"per_client": class_table(data)}, indent=2))
+        return
+    _print(_overview(about))
+    if small:
+        _print(_per_client(data))
+
+
+@app.command()
+def get(source: Annotated[str, typer.Argument(help="A name of `headstart data list`.")]) -> None:
+    """Find or download the files of a data set, check them and say where they are.
+
+    Example: headstart data get mnist
+    """
+    from rich.console import Console
+
+    from headstart import options
+    from headstart.data import SOURCES, files
+
+    known = options.choose(SOURCES, source, "source")
+    with Console(stderr=True).status(f"getting {source} …"):
+        paths = files.get(known.files)
+        known.load()
+    for path in dict.fromkeys(paths):
+        typer.echo(path)
+    typer.echo(f"{source} is complete" if paths else f"{source} comes with Headstart")
+
+
+@app.command()
+def export(
+    client: Annotated[str, typer.Option(help="Number or name of the client.")],
+    out: Annotated[Path, typer.Option(help="File to write, .csv or .npz.")],
+    target: Target = None,
+    part: Annotated[str, typer.Option(help="all, train or test (held-out).")] = "all",
+    settings: Settings = None,
+    seed: Seed = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write one client's examples to a file that `headstart personalize` can take.
+
+    Example: headstart data export digits --client 17 --out client17.csv
+    """
+    import numpy as np
+
+    from headstart.data import write_examples
+    from headstart.errors import OutputError
+    from headstart.options import require_one_of
+
+    require_one_of(("all", "train", "test"), part=part)
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists already; use --force to replace it")
+    table, data = _build(target, settings, seed)
+    one = data.client(_client_number(data, client))
+    splits = {"train": (one.x_train, one.y_train), "test": (one.x_test, one.y_test)}
+    chosen = list(splits.values()) if part == "all" else [splits[part]]
+    x, y = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
+    write_examples(out, x, y, data.schema, label=table.get("label", "label"))
+    typer.echo(f"{out}: {len(y)} examples of client {one.name}")
+
+
+def _build(
+    target: str | None, settings: list[str] | None, seed: int | None
+) -> tuple[dict[str, Any], FederatedDataset]:
+    """The complete ``[data]`` table of what was asked for, and its data."""
+    from headstart.data.build import build, resolve
+    from headstart.errors import ConfigError
+    from headstart.options import convert
+    from headstart.runs.config import apply_setting
+
+    table = _table_of(target)
+    for setting in settings or []:
+        inside = setting.startswith(("data.", "seed="))
+        apply_setting(table, setting if inside else f"data.{setting}")
+    if not isinstance(table.get("data", {}), dict):
+        raise ConfigError("data must be a table: [data]")
+    chosen = convert(int, table.get("seed", 0) if seed is None else seed, "seed")
+    if chosen < 0:
+        raise ConfigError(f"seed={chosen} must be at least 0")
+    resolved = resolve(table.get("data", {}))
+    return resolved, build(resolved, seed=chosen)
+
+
+def _table_of(target: str | None) -> dict[str, Any]:
+    """What an experiment file would say for this source, path or experiment file."""
+    from headstart.data import SOURCES
+    from headstart.errors import ConfigError
+    from headstart.runs.config import read_toml
+
+    if target is None:
+        return {"data": {}}
+    if target in SOURCES:
+        return {"data": {"source": target}}
+    if target.endswith(".toml"):
+        return read_toml(Path(target))
+    if Path(target).exists():
+        return {"data": {"path": target}}
+    raise ConfigError(
+        f"{target!r} is neither a source nor a file or folder; sources are {', '.join(SOURCES)}"
+    )
+
+
+def _client_number(data: FederatedDataset, client: str) -> int:
+    """A client by its number or its name; a name that looks like a number is a name."""
+    from headstart.errors import ConfigError
+
+    names = list(data.names or [])
+    if client in names:
+        return names.index(client)
+    if client.isdecimal() and int(client) < data.clients:
+        return int(client)
+    raise ConfigError(
+        f"--client {client} is not one of the {data.clients}: give 0 … "
+        f"{data.clients - 1}" + (f" or a name such as {names[0]}" if names else "")
+    )
+
+
+def _source_row(name: str) -> dict[str, Any]:
+    from headstart.data import SOURCES, files
+
+    source = SOURCES[name]
+    return {
+        "name": name,
+        "summary": source.summary,
+        "clients": source.clients,
+        "available": not source.missing(),
+        "folders": list(dict.fromkeys(str(files.home(f.folder)) for f in source.files)),
+        "home": source.home,
+        "licence": source.licence,
+        "citation": source.citation,
+    }
+
+
+def _rights(source: str | None) -> dict[str, str]:
+    from headstart.data import SOURCES
+
+    if source is None:
+        return {}
+    known = SOURCES[source]
+    return {"licence": known.licence, "citation": known.citation, "home": known.home}
+
+
+def _overview(about: dict[str, Any]) -> Table:
+    table = _table("", about["description"])
+    for key, value in about.items():
+        if key in ("description", "options"):
+            continue
+        if isinstance(value, dict):
+            value = f"{value['min']} … {value['max']}, median {value['median']}"
+        table.add_row(key.replace("_", " "), str(value))
+    options = ", ".join(f"{key}={value}" for key, value in about["options"].items())
+    table.add_row("options", options)
+    return table
+
+
+def _per_client(data: FederatedDataset) -> Table:
+    from headstart.data.summary import class_table
+
+    names = data.schema.class_names or tuple(map(str, range(data.schema.classes)))
+    table = _table("client", "", "train", "held out", *names)
+    for row in class_table(data):
+        counts = [str(n) if n else "·" for n in row["labels"]]
+        new = "new" if row["new"] else ""
+        table.add_row(row["name"], new, str(row["train"]), str(row["held_out"]), *counts)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Table) -> None:
+    from rich.console import Console
+
+    Console(markup=False, highlight=False).print(table)

@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the experiment, as algorithm.inner_lr=0.05. May be repeated.",
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="Folder for the results; must be new or empty.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON for machines.")]
+Page = Annotated[bool, typer.Option("--report/--no-report", help="Also make the HTML page.")]

@@ -1,0 +1,134 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from headstart.runs import Listener
+
+PLAIN_SECONDS = 10.0
+"""At most so long without a line when there is no terminal."""
+
+
+def percent(value: float | None) -> str:
+    """A share as text."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def accuracies(record: dict[str, Any]) -> str:
+    """Before → after, known and new clients, in a few words."""
+    parts = [("known", record), ("new", record["new_clients"])]
+    texts = [
+        f"{name} {percent(p['accuracy']['before']['mean'])} → "
+        f"{percent(p['accuracy']['after']['mean'])}"
+        for name, p in parts
+        if p is not None
+    ]
+    marked = " (adapted on test data)" if record["adapt_on"] == "test" else ""
+    return ", ".join(texts) + marked
+
+
+class PlainListener(Listener):
+    """One line per evaluation, and now and then between."""
+
+    def __init__(self, label: str = "") -> None:
+        self.prefix = f"{label}: " if label else ""
+        self.spoke = self.began = time.monotonic()
+        self.first = 0
+
+    def started(self, done: int, rounds: int) -> None:
+        """Say where training begins."""
+        self.began, self.first = time.monotonic(), done
+        self.say(f"round {done} of {rounds}" + (" (resumed)" if done else ""))
+
+    def advanced(self, done: int, rounds: int, loss: float) -> None:
+        """Say how far it is, but not too often."""
+        if time.monotonic() - self.spoke > PLAIN_SECONDS:
+            rate = (done - self.first) / (time.monotonic() - self.began)
+            left = (rounds - done) / rate if rate else 0
+            self.say(
+                f"round {done} of {rounds}, loss {loss:.3f}, {rate:.1f} rounds/s, {left:.0f} s left"
+            )
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """Say how good the models are."""
+        self.say(f"round {record['round']}: {accuracies(record)}")
+
+    def note(self, message: str) -> None:
+        """Pass a message on."""
+        self.say(message)
+
+    def say(self, message: str) -> None:
+        """One line."""
+        self.spoke = time.monotonic()
+        print(self.prefix + message, file=sys.stderr, flush=True)
+
+
+class BarListener(Listener):
+    """A bar with rate, time left and the latest accuracies."""
+
+    def __init__(self, bar: Progress, label: str = "training") -> None:
+        self.bar = bar
+        self.task = bar.add_task(label, total=None, latest="", rate="")
+        self.first, self.began = 0, time.monotonic()
+
+    def started(self, done: int, rounds: int) -> None:
+        """Show the bar."""
+        self.first, self.began = done, time.monotonic()
+        self.bar.update(self.task, total=rounds, completed=done)
+
+    def advanced(self, done: int, rounds: int, loss: float) -> None:
+        """Move the bar."""
+        rate = (done - self.first) / max(time.monotonic() - self.began, 1e-9)
+        self.bar.update(self.task, completed=done, rate=f"{rate:.1f} rounds/s")
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """Show the accuracies."""
+        self.bar.update(self.task, latest=accuracies(record))
+
+    def note(self, message: str) -> None:
+        """Print above the bar."""
+        self.bar.console.print(message, markup=False)
+
+
+class Stage:
+    """Gives out listeners that fit where standard error goes."""
+
+    def __init__(self, bar: Progress | None) -> None:
+        self.bar = bar
+
+    def listener(self, label: str = "") -> Listener:
+        """A listener for one run."""
+        return PlainListener(label) if self.bar is None else BarListener(self.bar, label)
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """Where progress is shown."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Stage(None)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[latest]}", style="cyan"),
+    )
+    with Progress(*columns, console=console) as bar:
+        yield Stage(bar)

@@ -1,0 +1,66 @@
+"""``headstart run``: one experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headstart.cli.options import Json, Out, Page, Settings
+
+
+def run(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(help="Experiment file (TOML); without one the embedded digits are used."),
+    ] = None,
+    settings: Settings = None,
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
+    page: Page = True,
+    as_json: Json = False,
+) -> None:
+    """Train one shared initial model across clients and evaluate every client's own model.
+
+    Examples:
+
+      headstart run
+
+      headstart run mnist.toml --set algorithm.method=hessian-free --seed 1 --out runs/mnist-1
+
+      headstart run --resume --out runs/mnist-1
+    """
+    from headstart.cli.progress import stage
+    from headstart.errors import ConfigError
+    from headstart.runs import RunDirectory, load_experiment, run_experiment
+    from headstart.runs.config import apply_setting
+    from headstart.runs.directory import next_free
+
+    if resume and out is None:
+        raise ConfigError("--resume needs --out: the folder of the run to go on with")
+    if resume and experiment is None and out is not None:
+        table = RunDirectory(out).experiment().to_table()
+        for setting in settings or []:
+            apply_setting(table, setting)
+        plan = type(RunDirectory(out).experiment()).from_table(table)
+    else:
+        plan = load_experiment(experiment, settings or [], seed=seed)
+    name = plan.data.get("source") or Path(str(plan.data.get("path"))).stem
+    folder = out or next_free(Path("runs"), f"{name}-{plan.algorithm['name']}")
+    with stage() as shown:
+        result = run_experiment(plan, folder, resume=resume, listener=shown.listener())
+    if page:
+        from headstart.report.page import make_report
+
+        make_report([folder])
+    if as_json:
+        typer.echo(json.dumps(result.summary, indent=2))
+        return
+    typer.echo(str(result.summary))
+    typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
+    typer.echo(f"next: headstart personalize {folder} --data one-clients-examples.csv")

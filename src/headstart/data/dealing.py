@@ -1,0 +1,64 @@
+"""The steps partitions are made of: shuffle a class, deal it out, draw shares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headstart.errors import ConfigError
+
+Rows = list[np.ndarray]
+"""One array of row numbers per client."""
+
+
+class Deck:
+    """The examples of one class, dealt out once before any is used again."""
+
+    def __init__(self, rows: np.ndarray, rng: np.random.Generator):
+        self.rows, self.rng, self.dealt = rows, rng, 0
+
+    def draw(self, k: int) -> np.ndarray:
+        """The next k examples for one client."""
+        fresh = self.rows[self.dealt : self.dealt + k]
+        before = self.rows[: self.dealt]
+        self.dealt += len(fresh)
+        again = self.rng.permutation(before)[: k - len(fresh)]
+        short = k - len(fresh) - len(again)
+        twice = self.rng.choice(self.rows, short) if short else self.rows[:0]
+        return np.concatenate([fresh, again, twice])
+
+
+def rows_by_class(labels: np.ndarray, rng: np.random.Generator) -> Rows:
+    """The rows of each class there is, in random order."""
+    if labels.ndim != 1:
+        raise ConfigError("partition by class needs one label per example; use natural or iid")
+    return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+
+
+def deal_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Rows:
+    """Give client i ``counts[i, c]`` examples of class c, none to two clients."""
+    parts = []
+    for c in range(counts.shape[1]):
+        rows = rng.permutation(np.flatnonzero(labels == c))
+        parts.append(np.split(rows, np.cumsum(counts[:, c]))[:-1])
+    return [np.concatenate(own) for own in zip(*parts, strict=True)]
+
+
+def simplex(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
+    """A draw of Dir(α, …, α) that survives an α at which floating point does not."""
+    with np.errstate(all="ignore"):
+        share = rng.dirichlet(np.full(size, alpha))
+    if np.isfinite(share).all() and share.sum() > 0:
+        return share / share.sum()
+    corner = np.eye(size)[rng.integers(size)]
+    return corner if alpha < 1 else np.full(size, 1 / size)
+
+
+def refuse_crowd(clients: int, labels: np.ndarray, each: int = 2, option: str = "") -> None:
+    """Every client needs examples for two splits; say so before memory is asked for."""
+    most = len(labels) // each
+    if clients > most:
+        also = f" or less {option} than {each}" if option and each > 2 else ""
+        raise ConfigError(
+            f"clients={clients} is too many for {len(labels)} examples, {each} or more each; "
+            f"use at most {most}{also}"
+        )

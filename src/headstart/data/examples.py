@@ -1,0 +1,118 @@
+"""One client's examples in a file of its own: read to fit a model, written to be read again."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+
+from headstart.data import frames
+from headstart.data.federated import Schema
+from headstart.data.frames import Frame, reordered
+from headstart.data.labels import whole
+from headstart.errors import DataError, OutputError
+
+
+def read_examples(
+    path: str | Path, schema: Schema, *, label: str = "label"
+) -> tuple[np.ndarray, np.ndarray]:
+    """One client's examples, made to fit the data a model was trained on, or one clear line.
+
+    Columns are matched by name where the schema has names; otherwise (images) a table needs one
+    column per number of an example, row by row. A label is a class name, or the class's number
+    when no class is named by a number.
+    """
+    frame = frames.read(Path(path), label=label)
+    if schema.feature_names and frame.columns:
+        frame = reordered(frame, schema.feature_names, "the model's data")
+    x = _fitted(frame, schema)
+    if schema.vocabulary:
+        _check_range(frame, x, schema.vocabulary, "token")
+        x = x.astype(np.int32)
+    return x, _known_labels(frame, schema, x.shape)
+
+
+def write_examples(
+    path: str | Path, x: np.ndarray, y: np.ndarray, schema: Schema, *, label: str = "label"
+) -> None:
+    """Stored examples as CSV or NPZ, in the form :func:`read_examples` takes.
+
+    Labels are written by their names, where the schema has them. Text needs NPZ.
+    """
+    path = Path(path)
+    names = np.array(schema.class_names)
+    labels = names[y] if len(names) and not schema.vocabulary else y
+    try:
+        if path.suffix.lower() == ".npz":
+            np.savez_compressed(path, x=x, y=labels)
+        elif path.suffix.lower() == ".csv" and not schema.vocabulary:
+            _write_csv(path, x.reshape(len(x), -1), labels, schema, label)
+        else:
+            kinds = ".npz" if schema.vocabulary else ".csv or .npz"
+            raise OutputError(f"{path} must end in {kinds}")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write_csv(path: Path, x: np.ndarray, labels: np.ndarray, schema: Schema, label: str) -> None:
+    columns = schema.feature_names or [f"x{i}" for i in range(x.shape[1])]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, label])
+        writer.writerows([*row, name] for row, name in zip(x.tolist(), labels, strict=True))
+
+
+def _fitted(frame: Frame, schema: Schema) -> np.ndarray:
+    """Inputs in the schema's shape; flat rows and grey images without a channel are let in."""
+    x, size = frame.x, math.prod(schema.shape)
+    flat = x.ndim == 2 and x.shape[1] == size
+    grey = schema.shape[-1:] == (1,) and x.shape[1:] == schema.shape[:-1]
+    if schema.vocabulary and frame.columns:
+        raise DataError(f"{frame.path}: text needs an NPZ file with x and y of whole numbers")
+    if not (flat or grey or x.shape[1:] == schema.shape):
+        what = f"{x.shape[1]} features" if x.ndim == 2 else f"examples of shape {x.shape[1:]}"
+        raise DataError(
+            f"{frame.path} has {what}; the model needs {size} numbers "
+            f"per example, shape {schema.shape}"
+        )
+    return x.reshape(len(x), *schema.shape)
+
+
+def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.ndarray:
+    if frame.labels.ndim > 1 or schema.vocabulary:
+        if not schema.vocabulary or frame.labels.shape != shape:
+            raise DataError(
+                f"{frame.path} has y of shape {frame.labels.shape} for x of shape {shape}; "
+                + ("one label per position is needed" if schema.vocabulary else "one per example")
+            )
+        _check_range(frame, frame.labels, schema.classes, "label")
+        return frame.labels.astype(np.int32)
+    words, codes = np.unique(frame.labels, return_inverse=True)
+    known = [_class_number(word, schema) for word in words]
+    if None in known:
+        row = int(np.flatnonzero(codes == known.index(None))[0])
+        names = schema.class_names or [f"0 … {schema.classes - 1}"]
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        raise DataError(
+            f"{frame.where(row)} has label {str(frame.labels[row])[:40]!r}, which the model does "
+            f"not know; it knows {shown}"
+        )
+    return np.array(known, np.int32)[codes]
+
+
+def _class_number(word: str, schema: Schema) -> int | None:
+    names, value = schema.class_names, whole(word)
+    for name in (word, str(value)):
+        if name in names:
+            return names.index(name)
+    by_number = any(whole(name) is not None for name in names)
+    inside = value is not None and 0 <= value < schema.classes
+    return value if inside and not by_number else None
+
+
+def _check_range(frame: Frame, values: np.ndarray, count: int, what: str) -> None:
+    wrong = (values < 0) | (values >= count) | (values != np.floor(values))
+    if wrong.any():
+        raise DataError(f"{frame.path} has a {what} that is no whole number in 0 … {count - 1}")

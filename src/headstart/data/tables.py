@@ -1,0 +1,184 @@
+"""The user's own data: a folder with one file per client, or one table with a client column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from headstart.data import frames
+from headstart.data.examples import read_examples, write_examples
+from headstart.data.federated import Schema
+from headstart.data.frames import Frame, reordered
+from headstart.data.labels import number, numbered, whole
+from headstart.data.pool import Pool
+from headstart.errors import DataError
+
+__all__ = ["read_examples", "read_folder", "read_path", "read_table", "write_examples"]
+
+
+def read_folder(
+    path: str | Path,
+    *,
+    label: str = "label",
+    classes: int | None = None,
+    standardize: bool = False,
+) -> Pool:
+    """One CSV, TSV, Parquet or NPZ file per client; a client's name is its file's, less the ending.
+
+    Columns may stand in any order but must have the same names everywhere. Labels are words or
+    whole numbers, numbered in sorted order over all clients, or with ``classes`` taken as they are.
+    """
+    read = _frames_of(Path(path), label)
+    owner = np.repeat(np.arange(len(read)), [len(frame.x) for frame in read])
+    pool = _pool(read, Path(path).resolve().name, classes, standardize)
+    return replace(pool, owner=owner, owner_names=[frame.path.stem for frame in read])
+
+
+def read_table(
+    path: str | Path,
+    *,
+    client: str = "client",
+    label: str = "label",
+    classes: int | None = None,
+    standardize: bool = False,
+) -> Pool:
+    """One table for all clients, with a column that says whose each row is."""
+    frame = frames.read(Path(path), label=label, client=client)
+    return _with_clients(_pool([frame], Path(path).stem, classes, standardize), frame)
+
+
+def read_path(
+    path: Path,
+    *,
+    label: str = "label",
+    client: str = "client",
+    natural: bool = True,
+    classes: int | None = None,
+    standardize: bool = False,
+) -> Pool:
+    """A folder or a table, whichever the path is; a client column is needed for natural clients."""
+    if _is_folder(path):
+        return read_folder(path, label=label, classes=classes, standardize=standardize)
+    frame = frames.read(path, label=label, client=client, required=natural)
+    return _with_clients(_pool([frame], path.stem, classes, standardize), frame)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        if not path.exists():
+            raise DataError(f"data.path={str(path)!r} does not exist; give a folder or a table")
+        return path.is_dir()
+    except OSError as error:
+        raise DataError(f"data.path={str(path)!r} cannot be read: {error.strerror}") from None
+
+
+def _frames_of(folder: Path, label: str) -> list[Frame]:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give one with a file per client")
+    kept = sorted(
+        p
+        for p in folder.iterdir()
+        if p.suffix.lower() in frames.READERS and not p.name.startswith(".") and p.is_file()
+    )
+    if not kept:
+        raise DataError(f"{folder} has no {', '.join(frames.READERS)} file; put in one per client")
+    stems = [p.stem for p in kept]
+    twice = [p for i, p in enumerate(kept) if p.stem in stems[:i]]
+    if twice:
+        raise DataError(f"{twice[0]} is the second file of client {twice[0].stem!r}; keep one")
+    read = [frames.read(p, label=label) for p in kept]
+    return [read[0], *(_agreeing(frame, read[0]) for frame in read[1:])]
+
+
+def _agreeing(frame: Frame, first: Frame) -> Frame:
+    """The frame with its columns as in the first, or a line that says where they differ."""
+    if frame.columns or first.columns:
+        frame = reordered(frame, first.columns, str(first.path))
+    if frame.x.shape[1:] != first.x.shape[1:]:
+        raise DataError(
+            f"{frame.path} has examples of shape {frame.x.shape[1:]}, {first.path} of "
+            f"{first.x.shape[1:]}; make them agree"
+        )
+    return frame
+
+
+def _pool(read: Sequence[Frame], name: str, classes: int | None, standardize: bool) -> Pool:
+    if any(frame.labels.ndim > 1 for frame in read):
+        raise DataError(f"{read[0].path} has more than one label per example; one is needed")
+    y, class_names = _classes(read, classes)
+    x, scale = _joined(read)
+    return Pool(
+        name=name,
+        x=x,
+        y=y,
+        schema=Schema(
+            shape=x.shape[1:],
+            classes=classes or len(class_names),
+            scale=scale,
+            feature_names=read[0].columns,
+            class_names=class_names,
+        ),
+        standardize=standardize,
+    )
+
+
+def _with_clients(pool: Pool, frame: Frame) -> Pool:
+    if frame.clients is None:
+        return pool
+    names, owner = numbered(frame.clients)
+    return replace(pool, owner=owner, owner_names=names)
+
+
+def _joined(read: Sequence[Frame]) -> tuple[np.ndarray, float]:
+    """All examples in one array, and the scale that brings images of bytes to [0, 1]."""
+    images = read[0].x.ndim > 2 and all(frame.x.dtype == np.uint8 for frame in read)
+    kind = np.uint8 if images else np.float32
+    x = np.concatenate([frame.x.astype(kind, copy=False) for frame in read])
+    return x[..., None] if x.ndim == 3 else x, 1 / 255 if images else 1.0
+
+
+def _classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Class numbers of all examples, and the names they stand for."""
+    words = np.concatenate([frame.labels for frame in read])
+    names, codes = numbered(words)
+    if classes is not None:
+        return _as_given(read, names, codes, classes), ()
+    figures = [number(name) for name in names]
+    if None not in figures and any(whole(name) is None for name in names):
+        odd = next(name for name in names if whole(name) is None)
+        raise DataError(
+            f"{read[0].path} has labels such as {odd}; Headstart classifies, so labels must be "
+            "whole numbers or words"
+        )
+    if len(names) < 2:
+        raise DataError(
+            f"{read[0].path}: every label is {names[0]!r}; two classes are needed, or say how "
+            "many there are with data.classes"
+        )
+    return codes.astype(np.int32), tuple(names)
+
+
+def _as_given(
+    read: Sequence[Frame], names: Sequence[str], codes: np.ndarray, classes: int
+) -> np.ndarray:
+    numbers = [whole(name) for name in names]
+    wrong = [i for i, n in enumerate(numbers) if n is None or not 0 <= n < classes]
+    if wrong:
+        row = int(np.flatnonzero(np.isin(codes, wrong))[0])
+        frame, row = _frame_of(read, row)
+        raise DataError(
+            f"{frame.where(row)} has label {str(frame.labels[row])[:40]!r}; "
+            f"with data.classes={classes} labels are whole numbers 0 … {classes - 1}"
+        )
+    return np.array(numbers, np.int32)[codes]
+
+
+def _frame_of(read: Sequence[Frame], row: int) -> tuple[Frame, int]:
+    for frame in read:
+        if row < len(frame.x):
+            return frame, row
+        row -= len(frame.x)
+    raise AssertionError("row beyond the last frame")

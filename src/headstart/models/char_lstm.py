@@ -1,0 +1,124 @@
+"""A recurrent network over characters: for each position, what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.errors import ConfigError
+from headstart.models.contract import Examples
+from headstart.models.layers import Dense, dense, glorot, require_sizes, whole
+
+
+class LSTM(eqx.Module):
+    r"""Long short-term memory (Hochreiter and Schmidhuber 1997, with a forget gate).
+
+    i, f, g, o = W x_t + U h_{t−1} + b
+    c_t = σ(f) c_{t−1} + σ(i) tanh(g);   h_t = σ(o) tanh(c_t)
+    """
+
+    input: Float[Array, "4*hidden in"]
+    recurrent: Float[Array, "4*hidden hidden"]
+    bias: Float[Array, " 4*hidden"]
+
+    def __call__(self, x: Float[Array, "length batch in"]) -> Float[Array, "length batch hidden"]:
+        """h_t at every position, starting from h = c = 0."""
+        # One product for all positions; only U h has to wait for the position before.
+        driven = x @ self.input.T + self.bias[None, None, :]
+        start = jnp.zeros((x.shape[1], self.recurrent.shape[1]), driven.dtype)
+        return jax.lax.scan(self._step, (start, start), driven)[1]
+
+    def _step(
+        self, carry: tuple[Array, Array], driven: Float[Array, "batch 4*hidden"]
+    ) -> tuple[tuple[Array, Array], Array]:
+        h, c = carry
+        i, f, g, o = jnp.split(driven + h @ self.recurrent.T, 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+
+class CharLSTMParams(eqx.Module):
+    """A vector for each token, the recurrent layers, and the layer to the logits."""
+
+    embedding: Float[Array, "vocabulary embedding"]
+    recurrent: tuple[LSTM, ...]
+    output: Dense
+
+
+@dataclass(frozen=True)
+class CharLSTM:
+    """Embedding, LSTM layers, and one dense layer shared by all positions.
+
+    Embeddings begin standard normal, weights Glorot-uniform (each gate by itself), biases zero
+    except the forget gate's, which is 1 so that memory outlives the first steps
+    (Jozefowicz, Zaremba and Sutskever 2015).
+    """
+
+    embedding: int = 8
+    """Numbers that stand for one token."""
+    hidden: int = 128
+    """Units of each recurrent layer."""
+    layers: int = 1
+    """Recurrent layers."""
+
+    def __post_init__(self) -> None:
+        """Refuse layers without units."""
+        for name in ("embedding", "hidden", "layers"):
+            object.__setattr__(self, name, whole(f"model.{name}", getattr(self, name)))
+        require_sizes(embedding=self.embedding, hidden=self.hidden, layers=self.layers)
+
+    def init(self, key: PRNGKeyArray, examples: Examples) -> CharLSTMParams:
+        """Parameters for these tokens."""
+        _require_tokens(examples)
+        first, last, *keys = jax.random.split(key, 2 + self.layers)
+        inputs = [self.embedding] + [self.hidden] * (self.layers - 1)
+        return CharLSTMParams(
+            embedding=jax.random.normal(first, (examples.vocabulary, self.embedding)),
+            recurrent=tuple(_lstm(k, n, self.hidden) for k, n in zip(keys, inputs, strict=True)),
+            output=dense(last, self.hidden, examples.classes),
+        )
+
+    def apply(
+        self, params: CharLSTMParams, x: Int[Array, "batch length"]
+    ) -> Float[Array, "batch length classes"]:
+        """Logits for every position of every sequence; a position sees itself and those before."""
+        h = params.embedding[x.T]
+        for layer in params.recurrent:
+            h = layer(h)
+        logits = params.output(h.reshape(-1, self.hidden))
+        return logits.reshape(*h.shape[:2], -1).swapaxes(0, 1)
+
+
+def char_lstm(embedding: int = 8, hidden: int = 128, layers: int = 1) -> CharLSTM:
+    """A recurrent network over characters.
+
+    >>> char_lstm(hidden=64)
+    CharLSTM(embedding=8, hidden=64, layers=1)
+    """
+    return CharLSTM(embedding, hidden, layers)
+
+
+def _lstm(key: PRNGKeyArray, inputs: int, hidden: int) -> LSTM:
+    keys = jax.random.split(key, 8)
+    driving = [glorot(k, (hidden, inputs)) for k in keys[:4]]
+    recurrent = [glorot(k, (hidden, hidden)) for k in keys[4:]]
+    bias = jnp.zeros((4, hidden)).at[1].set(1.0)
+    return LSTM(jnp.concatenate(driving), jnp.concatenate(recurrent), bias.ravel())
+
+
+def _require_tokens(examples: Examples) -> None:
+    if examples.vocabulary < 1:
+        raise ConfigError(
+            "model.name='char-lstm' takes tokens, but the inputs are numbers (vocabulary of 0); "
+            "use model.name='mlp', or 'cnn' for images"
+        )
+    if len(examples.shape) != 1:
+        raise ConfigError(
+            f"model.name='char-lstm' takes sequences (length,), but examples have shape "
+            f"{tuple(examples.shape)}"
+        )

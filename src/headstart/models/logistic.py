@@ -1,0 +1,41 @@
+"""Softmax regression: one dense layer, for tables and as the plainest baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from headstart.models.contract import Examples
+from headstart.models.layers import Dense, flatten, require_numbers
+
+
+@dataclass(frozen=True)
+class Logistic:
+    r"""logits = W x + b on flattened inputs.
+
+    Weights begin at zero. A single layer has no hidden units that must be told apart and its loss
+    is convex, so chance in the first weights would add nothing but variance between seeds; at
+    zero every class is equally likely and the first loss is log(classes).
+    """
+
+    def init(self, key: PRNGKeyArray, examples: Examples) -> Dense:
+        """Zeros; the key is not used."""
+        require_numbers("logistic", examples)
+        features = math.prod(examples.shape)
+        return Dense(jnp.zeros((examples.classes, features)), jnp.zeros(examples.classes))
+
+    def apply(self, params: Dense, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch classes"]:
+        """Logits of a batch."""
+        return params(flatten(x))
+
+
+def logistic() -> Logistic:
+    """Softmax regression.
+
+    >>> logistic()
+    Logistic()
+    """
+    return Logistic()

@@ -1,0 +1,140 @@
+"""Checkpoints: one safetensors file per kept round, no pickle.
+
+The file holds the server's state, all clients' memory and the losses not yet reported; its header
+holds the round, the fingerprint of the run it belongs to, a checksum of the tensors and the
+evaluations so far. Files are written beside and renamed; the newest two are kept, so that a
+damaged newest one costs a few rounds and not the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from headstart.errors import CheckpointError
+from headstart.runs.files import write_bytes
+from headstart.simulation.simulation import Progress
+from headstart.trees import Tree, names
+
+FORMAT = "headstart-checkpoint-1"
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's progress, with what its record needs to go on."""
+
+    progress: Progress
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> Path:
+    """Write the checkpoint and drop all but the newest two."""
+    progress = checkpoint.progress
+    tensors = named_arrays({"state": progress.state, "memory": progress.memory})
+    tensors["losses"] = np.asarray(progress.losses, np.float64)
+    header = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "checksum": checksum(tensors),
+        "round": str(progress.round),
+        "seconds": repr(checkpoint.seconds),
+        "evaluation_seconds": repr(checkpoint.evaluation_seconds),
+        "records": json.dumps(checkpoint.records, allow_nan=False),
+    }
+    path = folder / f"round-{progress.round:09d}.safetensors"
+    write_bytes(path, save(tensors, metadata=header))
+    for old in checkpoints(folder)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load_newest(
+    folder: Path, frame: Progress, fingerprint: str
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest good checkpoint, or None, and a line for each that was refused."""
+    refused = []
+    for path in reversed(checkpoints(folder)):
+        try:
+            return load_checkpoint(path, frame, fingerprint), refused
+        except CheckpointError as error:
+            refused.append(str(error))
+    return None, refused
+
+
+def load_checkpoint(path: Path, frame: Progress, fingerprint: str | None) -> Checkpoint:
+    """One checkpoint, checked against its checksum, its run and the shapes expected."""
+    header, tensors = _read(path)
+    if fingerprint is not None and header.get("fingerprint") != fingerprint:
+        raise CheckpointError(f"{path} belongs to a run with another configuration")
+    losses = tensors.pop("losses", np.zeros(0))
+    parts = fill({"state": frame.state, "memory": frame.memory}, tensors, path)
+    progress = Progress(int(header["round"]), parts["state"], parts["memory"], losses)
+    return Checkpoint(
+        progress,
+        seconds=float(header["seconds"]),
+        evaluation_seconds=float(header["evaluation_seconds"]),
+        records=json.loads(header["records"]),
+    )
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """All checkpoint files, oldest first."""
+    return sorted(folder.glob("round-*.safetensors"))
+
+
+def named_arrays(tree: Tree) -> dict[str, np.ndarray]:
+    """The leaves under their names, as safetensors stores them."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return dict(zip(names(tree), leaves, strict=True))
+
+
+def fill(frame: Tree, tensors: dict[str, np.ndarray], path: Path) -> Tree:
+    """The tree of the frame's shape with the stored numbers in it."""
+    leaves, structure = jax.tree.flatten(frame)
+    labels = names(frame)
+    if set(labels) != set(tensors):
+        odd = sorted(set(labels) ^ set(tensors))[0]
+        raise CheckpointError(f"{path} does not fit this run: {odd} is in only one of the two")
+    for label, leaf in zip(labels, leaves, strict=True):
+        if tensors[label].shape != leaf.shape or tensors[label].dtype != leaf.dtype:
+            raise CheckpointError(
+                f"{path} does not fit this run: {label} is {tensors[label].dtype}"
+                f"{tensors[label].shape}, expected {leaf.dtype}{leaf.shape}"
+            )
+    return jax.tree.unflatten(structure, [jnp.asarray(tensors[label]) for label in labels])
+
+
+def checksum(tensors: dict[str, np.ndarray]) -> str:
+    """SHA-256 over all names and numbers."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {array.dtype} {array.shape};".encode())
+        digest.update(array.data if array.size else b"")
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    try:
+        with safe_open(path, framework="np") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({error})") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a Headstart checkpoint")
+    if header.get("checksum") != checksum(tensors):
+        raise CheckpointError(f"{path} is damaged (its checksum does not match)")
+    return header, tensors

@@ -1,0 +1,205 @@
+"""The experiment file: every key has a default, unknown keys are errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from headstart.algorithms import ALGORITHMS, Algorithm
+from headstart.data import build as data_build
+from headstart.data.federated import FederatedDataset
+from headstart.errors import ConfigError
+from headstart.models import MODELS
+from headstart.models.contract import Model
+from headstart.options import as_table, build, choose, convert, require_at_least, require_one_of
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The ``[evaluation]`` table."""
+
+    every: int = 20
+    """Rounds between evaluations; the last round is always evaluated."""
+    adapt_steps: int = 1
+    """ν at test time: adaptation steps before a client is scored."""
+    adapt_on: Literal["train", "test"] = "train"
+    """``test`` adapts on the data that is scored, as paper P did; marked wherever shown."""
+    curve_steps: int = 10
+    """At the end accuracy is measured after 0 … so many adaptation steps."""
+
+    def __post_init__(self) -> None:
+        """Refuse values no run could use."""
+        require_at_least(1, **{"evaluation.every": self.every})
+        require_at_least(0, **{"evaluation.adapt_steps": self.adapt_steps})
+        require_at_least(0, **{"evaluation.curve_steps": self.curve_steps})
+        require_one_of(("train", "test"), **{"evaluation.adapt_on": self.adapt_on})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A whole experiment, checked and with every default filled in."""
+
+    label: str = ""
+    """A name for tables; by default made from the algorithm."""
+    seed: int = 0
+    rounds: int = 200
+    participation: float = 0.5
+    data: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Experiment:
+        """Check a table as read from a file."""
+        table = dict(table)
+        sections = ("data", "model", "algorithm", "evaluation")
+        for name in sections:
+            if not isinstance(table.get(name, {}), Mapping):
+                raise ConfigError(f"{name} must be a table: [{name}]")
+        table["evaluation"] = build(EvaluationOptions, table.get("evaluation", {}), "evaluation")
+        plain = build(cls, {k: v for k, v in table.items() if k != "evaluation"}, "")
+        require_at_least(1, rounds=plain.rounds)
+        if not 0 <= plain.seed < 2**32:
+            raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
+        algorithm = build_algorithm(plain.algorithm)
+        return replace(
+            plain,
+            label=plain.label or default_label(algorithm),
+            data=data_build.resolve(dict(plain.data)),
+            model=complete("model", MODELS, plain.model, build_model(plain.model)),
+            algorithm=complete("algorithm", ALGORITHMS, plain.algorithm, algorithm),
+            evaluation=table["evaluation"],
+        )
+
+    def to_table(self) -> dict[str, Any]:
+        """The table that gives this experiment again."""
+        plain = {k: getattr(self, k) for k in ("label", "seed", "rounds", "participation")}
+        sections = {k: dict(getattr(self, k)) for k in ("data", "model", "algorithm")}
+        return {**plain, **sections, "evaluation": as_table(self.evaluation)}
+
+    def to_toml(self) -> str:
+        """The text of ``config.toml``."""
+        return "# headstart run THIS-FILE gives the same numbers again\n" + tomli_w.dumps(
+            self.to_table()
+        )
+
+    def build_data(self) -> FederatedDataset:
+        """The data set, split among clients."""
+        return data_build.build(dict(self.data), seed=self.seed)
+
+    def build_model(self) -> Model:
+        """The model."""
+        return build_model(self.model)
+
+    def build_algorithm(self) -> Algorithm:
+        """The algorithm."""
+        return build_algorithm(self.algorithm)
+
+    def with_seed(self, seed: int) -> Experiment:
+        """The same experiment with another seed."""
+        return replace(self, seed=seed)
+
+    def fingerprint(self) -> str:
+        """What must agree for a checkpoint to be continued: all but the label and the end."""
+        table = self.to_table()
+        for free in ("label", "rounds"):
+            del table[free]
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+DEFAULT: dict[str, Any] = {
+    "rounds": 200,
+    "participation": 0.5,
+    "data": {"source": "digits", "partition": "class-groups", "clients": 20, "new_clients": 4},
+    "model": {"name": "mlp", "hidden": [80, 60]},
+    "algorithm": {"name": "per-fedavg", "inner_steps": 3, "inner_lr": 0.1, "local_lr": 0.05},
+    "evaluation": {"every": 20, "adapt_steps": 3},
+}
+"""What ``headstart run`` does with no arguments: the embedded digits, three adaptation steps."""
+
+
+def load_experiment(
+    path: Path | None, settings: Sequence[str] = (), *, seed: int | None = None
+) -> Experiment:
+    """An experiment from a file (or the default one) with ``key=value`` settings on top."""
+    table = read_toml(path) if path is not None else json.loads(json.dumps(DEFAULT))
+    for setting in settings:
+        apply_setting(table, setting)
+    if seed is not None:
+        table["seed"] = seed
+    return Experiment.from_table(table)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file, or one clear line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; give an experiment file (TOML)") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def apply_setting(table: dict[str, Any], setting: str) -> None:
+    """Set one dotted key; the value is read as TOML, or taken as text if it is none."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {setting!r} is not key=value, as in algorithm.inner_lr=0.05")
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {setting!r}: {parent} is not a table")
+    table[last] = _value(text.strip())
+
+
+def build_algorithm(table: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of an ``[algorithm]`` table."""
+    return _build("algorithm", ALGORITHMS, table, default="per-fedavg")
+
+
+def build_model(table: Mapping[str, Any]) -> Model:
+    """The model of a ``[model]`` table."""
+    return _build("model", MODELS, table, default="mlp")
+
+
+def complete(
+    where: str, registry: Mapping[str, Any], given: Mapping[str, Any], built: Any
+) -> dict[str, Any]:
+    """The section with every default written out."""
+    name = next(name for name, cls in registry.items() if type(built) is cls)
+    return {"name": name, **as_table(built)}
+
+
+def default_label(algorithm: Algorithm) -> str:
+    """A short name for tables: the algorithm and what tells its variants apart."""
+    method = getattr(algorithm, "method", None)
+    steps = getattr(algorithm, "inner_steps", None)
+    return algorithm.name if method is None else f"{algorithm.name} ({method}, ν={steps})"
+
+
+def _build(where: str, registry: Mapping[str, Any], table: Mapping[str, Any], default: str) -> Any:
+    name = convert(str, table.get("name", default), f"{where}.name")
+    cls = choose(registry, name, f"{where}.name")
+    try:
+        return build(cls, {k: v for k, v in table.items() if k != "name"}, where)
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

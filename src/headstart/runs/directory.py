@@ -1,0 +1,105 @@
+"""The folder of a run: who may write to it, and what stands where."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import save
+
+from headstart.data.federated import Schema
+from headstart.errors import InputError, OutputError
+from headstart.runs.checkpoint import named_arrays
+from headstart.runs.config import Experiment, read_toml
+from headstart.runs.files import append_line, write_bytes, write_json, write_text
+from headstart.runs.record import as_csv
+from headstart.trees import Tree
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths and contents of one run's folder."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the server's state is kept."""
+        return self.path / "checkpoint"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has ended and been summed up."""
+        return (self.path / "summary.json").exists()
+
+    def claim(self, config: str, *, resume: bool) -> None:
+        """Take the folder for this run; refuse one that holds anything else."""
+        taken = self.path.exists() and any(self.path.iterdir())
+        if taken and not resume:
+            what = "another run" if (self.path / "config.toml").exists() else "other files"
+            raise OutputError(
+                f"{self.path} already holds {what}; choose another folder with --out"
+                + (", or continue it with --resume" if what == "another run" else "")
+            )
+        write_text(self.path / "config.toml", config)
+
+    def experiment(self) -> Experiment:
+        """The configuration the run was made with."""
+        if not (self.path / "config.toml").exists():
+            raise InputError(f"{self.path} is not a run: it has no config.toml")
+        return Experiment.from_table(read_toml(self.path / "config.toml"))
+
+    def schema(self) -> Schema:
+        """What an example looks like to the run's model."""
+        table = self.read_json("schema.json")
+        return Schema(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+
+    def summary(self) -> dict[str, Any]:
+        """The summary of a finished run."""
+        return self.read_json("summary.json")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the run's JSON files, or a clear line."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.path / name} does not exist; is the run finished? "
+                f"continue it with: headstart run --resume --out {self.path}"
+            ) from None
+        except ValueError as error:
+            raise InputError(f"{self.path / name} is damaged: {error}") from None
+
+    def write_schema(self, schema: Schema) -> None:
+        """Keep what personalisation must know of the data."""
+        write_json(self.path / "schema.json", asdict(schema))
+
+    def write_metrics(self, records: list[dict[str, Any]]) -> None:
+        """All evaluations so far, replacing what stood there."""
+        lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
+        write_text(self.path / "metrics.jsonl", "".join(lines))
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        """One more evaluation."""
+        append_line(self.path / "metrics.jsonl", json.dumps(record, allow_nan=False))
+
+    def write_results(
+        self, summary: dict[str, Any], clients: list[dict[str, Any]], model: Tree
+    ) -> None:
+        """The results; the summary comes last, because it says that the run is complete."""
+        metadata = {"format": "headstart-model-1", "algorithm": summary["algorithm"]}
+        write_bytes(
+            self.path / "model.safetensors", save(named_arrays(model), metadata=metadata)
+        )
+        write_text(self.path / "clients.csv", as_csv(clients))
+        write_json(self.path / "summary.json", summary)
+
+
+def next_free(parent: Path, stem: str) -> Path:
+    """The first of stem-001, stem-002 … that does not exist."""
+    number = 1
+    while (parent / f"{stem}-{number:03d}").exists():
+        number += 1
+    return parent / f"{stem}-{number:03d}"

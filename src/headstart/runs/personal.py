@@ -1,0 +1,66 @@
+"""A file of one client's examples in, that client's model out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from headstart.data.examples import read_examples
+from headstart.errors import ConfigError, DataError
+from headstart.runs.checkpoint import named_arrays
+from headstart.runs.files import write_bytes, write_json
+from headstart.runs.loading import load_run
+from headstart.runs.run import personalize
+
+
+def personalize_file(
+    run_folder: Path,
+    file: Path,
+    *,
+    steps: int | None = None,
+    out: Path | None = None,
+    label: str = "label",
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Adapt to a part of the examples, score on the rest, write the model that was scored."""
+    if not 0 < test_fraction < 1:
+        raise ConfigError(f"--test-fraction={test_fraction} must lie between 0 and 1")
+    run = load_run(run_folder)
+    steps = run.summary["adapt_steps"] if steps is None else steps
+    x, y = read_examples(file, run.schema, label=label)
+    train, test = split_rows(len(y), test_fraction, seed, file)
+    before = personalize(run, x[train], y[train], steps=0, seed=seed)
+    after = personalize(run, x[train], y[train], steps=steps, seed=seed)
+    model = out or run_folder / "personal" / f"{file.stem}.safetensors"
+    result = {
+        "run": str(run_folder),
+        "data": str(file),
+        "steps": steps,
+        "train_examples": len(train),
+        "test_examples": len(test),
+        "accuracy_before": before.accuracy(x[test], y[test]),
+        "accuracy_after": after.accuracy(x[test], y[test]),
+        "model": str(model),
+    }
+    metadata = {"format": "headstart-model-1", "algorithm": run.summary["algorithm"]}
+    write_bytes(model, save(named_arrays(after.params), metadata=metadata))
+    write_json(model.with_suffix(".json"), result)
+    return result
+
+
+def split_rows(
+    count: int, test_fraction: float, seed: int, file: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which examples to adapt on and which to score on, at random."""
+    if count < 2:
+        raise DataError(
+            f"{file} has {count} example{'s' * (count != 1)}; at least 2 are needed, one of them "
+            "to score on"
+        )
+    rows = np.random.default_rng(seed).permutation(count)
+    held = min(max(1, round(count * test_fraction)), count - 1)
+    return rows[held:], rows[:held]

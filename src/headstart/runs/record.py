@@ -1,0 +1,113 @@
+"""What a run writes down: one record per evaluation, a row per client, a summary."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from headstart.data.federated import FederatedDataset
+from headstart.errors import DivergedError
+from headstart.simulation.evaluation import Scores
+from headstart.simulation.statistics import describe
+
+ADAPTED_ON_TEST = "adapted on the data that is scored (adapt_on = test), as paper P did"
+VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+def groups(data: FederatedDataset) -> dict[str, slice]:
+    """Known and new clients apart; new ones only if there are any."""
+    known = data.known_clients
+    both = {"known_clients": slice(0, known), "new_clients": slice(known, data.clients)}
+    return both if data.new_clients else {"known_clients": both["known_clients"]}
+
+
+def refuse_diverged(scores: Scores, data: FederatedDataset, steps: int, round: int) -> None:
+    """Never report a score of a model whose outputs are not numbers."""
+    for step in sorted({0, steps}):
+        bad = np.flatnonzero(scores.diverged[:, step])
+        if len(bad):
+            name = data.name(int(bad[0]))
+            when = f"after {step} adaptation steps" if step else "before adaptation"
+            raise DivergedError(
+                f"the model of client {name} is not finite {when} at round {round} "
+                f"({len(bad)} of {data.clients} clients); "
+                f"the step is too large: lower algorithm.{'inner_lr' if step else 'local_lr'}",
+                round=round,
+                client=name,
+            )
+
+
+def evaluation_record(scores: Scores, data: FederatedDataset, steps: int) -> dict[str, Any]:
+    """Losses and accuracies before and after adaptation; known clients at the top level."""
+    tables = {}
+    for name, rows in groups(data).items():
+        tables[name] = {
+            "loss": _before_after(scores.loss[rows], steps),
+            "accuracy": _before_after(scores.accuracy[rows], steps),
+        }
+    return {**tables["known_clients"], "new_clients": tables.get("new_clients")}
+
+
+def adaptation_curve(scores: Scores, data: FederatedDataset) -> dict[str, Any]:
+    """Mean accuracy after 0, 1, 2 … adaptation steps; None where some client diverged."""
+    curve: dict[str, Any] = {"steps": list(range(scores.accuracy.shape[1])), "new_clients": None}
+    for name, rows in groups(data).items():
+        columns = [describe(c) if np.isfinite(c).all() else None for c in scores.accuracy[rows].T]
+        means = [c and c["mean"] for c in columns]
+        widths = [c and c["ci95"] for c in columns]
+        curve[name] = {"accuracy": means, "ci95": widths}
+    return curve
+
+
+def client_rows(scores: Scores, data: FederatedDataset, steps: int) -> list[dict[str, Any]]:
+    """One row per client."""
+    sizes, tests = data.train_counts.tolist(), data.test_counts.tolist()
+    return [
+        {
+            "client": c,
+            "name": data.name(c),
+            "kind": "trained" if c < data.known_clients else "new",
+            "train_examples": sizes[c],
+            "test_examples": tests[c],
+            "classes": int(np.count_nonzero(data.classes_of(c))),
+            "loss_before": float(scores.loss[c, 0]),
+            "loss_after": float(scores.loss[c, steps]),
+            "accuracy_before": float(scores.accuracy[c, 0]),
+            "accuracy_after": float(scores.accuracy[c, steps]),
+        }
+        for c in range(data.clients)
+    ]
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as text."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def host_facts() -> dict[str, Any]:
+    """Where the numbers were made, without naming the machine."""
+    import jax
+
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "devices": [device.device_kind for device in jax.devices()],
+        "versions": {name: version(name) for name in VERSIONS},
+    }
+
+
+def _before_after(values: np.ndarray, steps: int) -> dict[str, Any]:
+    return {"before": describe(values[:, 0]), "after": describe(values[:, steps])}

@@ -1,0 +1,280 @@
+"""Train, watch, record: a whole run, with or without a folder to keep it in."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart.algorithms.contract import Algorithm
+from headstart.data.federated import FederatedDataset
+from headstart.errors import ConfigError, DivergedError, InputError
+from headstart.models.contract import Model
+from headstart.options import require_at_least
+from headstart.runs import record
+from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
+from headstart.runs.config import EvaluationOptions, Experiment
+from headstart.runs.directory import RunDirectory
+from headstart.runs.run import Run
+from headstart.simulation.simulation import Simulation
+
+CHECKPOINT_SECONDS = 20.0
+PIECE_SECONDS = 0.5
+"""How long the compiled program may run before progress is shown again."""
+
+
+class Listener:
+    """Hears of a run's progress. This one keeps quiet."""
+
+    def started(self, done: int, rounds: int) -> None:
+        """Training begins, or goes on after ``done`` rounds."""
+
+    def advanced(self, done: int, rounds: int, loss: float) -> None:
+        """Some rounds further."""
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """An evaluation was made."""
+
+    def note(self, message: str) -> None:
+        """Something the user should know."""
+
+
+def train(
+    data: FederatedDataset,
+    model: Model,
+    algorithm: Algorithm,
+    *,
+    rounds: int,
+    participation: float = 1.0,
+    seed: int = 0,
+    evaluation: EvaluationOptions | None = None,
+    listener: Listener | None = None,
+) -> Run:
+    """Train one shared initial model across the known clients, and evaluate it for all.
+
+    Nothing is written; ``headstart run`` and :func:`run_experiment` keep a run in a folder.
+    """
+    require_at_least(1, rounds=rounds)
+    simulation = Simulation(data, model, algorithm, participation=participation, seed=seed)
+    options = evaluation or EvaluationOptions(
+        every=max(1, rounds // 10), adapt_steps=getattr(algorithm, "inner_steps", 1) or 1
+    )
+    return _Training(simulation, rounds, seed, options, listener or Listener()).finish()
+
+
+def run_experiment(
+    experiment: Experiment,
+    out: Path,
+    *,
+    resume: bool = False,
+    listener: Listener | None = None,
+) -> Run:
+    """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped."""
+    listener = listener or Listener()
+    folder = RunDirectory(out)
+    if resume:
+        _refuse_other(folder, experiment)
+    data = experiment.build_data()
+    simulation = Simulation(
+        data,
+        experiment.build_model(),
+        experiment.build_algorithm(),
+        participation=experiment.participation,
+        seed=experiment.seed,
+    )
+    frame = simulation.shapes()
+    folder.claim(experiment.to_toml(), resume=resume)
+    folder.write_schema(data.schema)
+    training = _Training(
+        simulation, experiment.rounds, experiment.seed, experiment.evaluation, listener,
+        folder=folder, fingerprint=experiment.fingerprint(), label=experiment.label,
+    )  # fmt: skip
+    if resume:
+        found, refused = load_newest(folder.checkpoints, frame, training.fingerprint)
+        for line in refused:
+            listener.note(f"{line}; it is not used")
+        if found is None:
+            listener.note(f"no usable checkpoint in {folder.checkpoints}; starting from round 0")
+        training.take_up(found)
+    return training.finish()
+
+
+class _Training:
+    """The loop between the engine, the clock, the listener and the folder."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        rounds: int,
+        seed: int,
+        options: EvaluationOptions,
+        listener: Listener,
+        *,
+        folder: RunDirectory | None = None,
+        fingerprint: str = "",
+        label: str = "",
+    ) -> None:
+        self.simulation, self.rounds, self.seed = simulation, rounds, seed
+        self.options, self.listener = options, listener
+        self.folder, self.fingerprint, self.label = folder, fingerprint, label
+        self.progress = simulation.start()
+        self.records: list[dict[str, Any]] = []
+        self.seconds = self.evaluation_seconds = 0.0
+        self.saved_at = time.monotonic()
+        self.piece = 1
+
+    def take_up(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from a checkpoint; evaluations made after it are made again."""
+        if checkpoint is not None:
+            if checkpoint.progress.round > self.rounds:
+                raise ConfigError(
+                    f"rounds={self.rounds} is less than the {checkpoint.progress.round} "
+                    "rounds already done"
+                )
+            self.progress, self.records = checkpoint.progress, checkpoint.records
+            self.seconds = checkpoint.seconds
+            self.evaluation_seconds = checkpoint.evaluation_seconds
+        if self.folder is not None:
+            self.folder.write_metrics(self.records)
+
+    def finish(self) -> Run:
+        """All rounds that are left, then the final evaluation and the results."""
+        self.listener.started(self.progress.round, self.rounds)
+        try:
+            self._rounds()
+            return self._results()
+        except DivergedError as error:
+            raise self._with_rescue(error) from error
+
+    def _rounds(self) -> None:
+        self._evaluate_if_due()
+        while self.progress.round < self.rounds:
+            every = self.options.every
+            boundary = min(self.rounds, (self.progress.round // every + 1) * every)
+            self._advance(min(self.piece, boundary - self.progress.round))
+            self._evaluate_if_due()
+            if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+                self._save()
+
+    def _advance(self, rounds: int) -> None:
+        begin = time.perf_counter()
+        self.progress = self.simulation.advance(self.progress, rounds)
+        took = time.perf_counter() - begin
+        self.seconds += took
+        if took < PIECE_SECONDS:
+            self.piece = min(2 * self.piece, 256)
+        elif took > 2 * PIECE_SECONDS:
+            self.piece = max(1, self.piece // 2)
+        loss = float(self.progress.losses[-1])
+        self.listener.advanced(self.progress.round, self.rounds, loss)
+
+    def _evaluate_if_due(self) -> None:
+        now = self.progress.round
+        due = now % self.options.every == 0 or now == self.rounds
+        if not due or (self.records and self.records[-1]["round"] == now):
+            return
+        steps = self.options.adapt_steps
+        scores = self._timed_scores([0, steps])
+        record.refuse_diverged(scores, self.simulation.data, steps, now)
+        losses = self.progress.losses
+        entry = {
+            "round": now,
+            "seconds": round(self.seconds, 3),
+            "evaluation_seconds": round(self.evaluation_seconds, 3),
+            "gradient_evaluations": self.simulation.gradient_evaluations(now),
+            "train_loss": float(np.mean(losses)) if len(losses) else None,
+            "adapt_steps": steps,
+            "adapt_on": self.options.adapt_on,
+            **record.evaluation_record(scores, self.simulation.data, steps),
+        }
+        self.progress = self.progress._replace(losses=np.zeros(0))
+        self.records.append(entry)
+        if self.folder is not None:
+            self.folder.append_metrics(entry)
+        self._save()
+        self.listener.evaluated(entry)
+
+    def _timed_scores(self, steps: list[int]) -> Any:
+        begin = time.perf_counter()
+        most = max(self.options.curve_steps, self.options.adapt_steps)
+        scores = self.simulation.evaluate(
+            self.progress, steps, adapt_on=self.options.adapt_on, most=most
+        )
+        self.evaluation_seconds += time.perf_counter() - begin
+        return scores
+
+    def _save(self) -> None:
+        if self.folder is None:
+            return
+        checkpoint = Checkpoint(
+            self.progress, self.seconds, self.evaluation_seconds, self.records
+        )
+        save_checkpoint(self.folder.checkpoints, checkpoint, self.fingerprint)
+        self.saved_at = time.monotonic()
+
+    def _results(self) -> Run:
+        simulation, steps = self.simulation, self.options.adapt_steps
+        most = max(self.options.curve_steps, steps)
+        scores = self._timed_scores(list(range(most + 1)))
+        record.refuse_diverged(scores, simulation.data, steps, self.rounds)
+        summary = self._summary(scores)
+        clients = record.client_rows(scores, simulation.data, steps)
+        algorithm = simulation.algorithm
+        if self.folder is not None:
+            self.folder.write_results(summary, clients, algorithm.model(self.progress.state))
+        return Run(
+            summary=summary,
+            records=self.records,
+            clients=clients,
+            model=simulation.model,
+            algorithm=algorithm,
+            state=self.progress.state,
+            schema=simulation.data.schema,
+        )
+
+    def _summary(self, scores: Any) -> dict[str, Any]:
+        data, algorithm, options = self.simulation.data, self.simulation.algorithm, self.options
+        marked = options.adapt_on == "test"
+        return {
+            "algorithm": algorithm.name,
+            "label": self.label or algorithm.name,
+            "data": data.description,
+            "clients": {"known": data.known_clients, "new": data.new_clients},
+            "active_clients": self.simulation.active,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "evaluation_seconds": round(self.evaluation_seconds, 3),
+            "gradient_evaluations": self.simulation.gradient_evaluations(self.rounds),
+            "gradient_evaluations_per_client": {
+                "round": algorithm.gradients_per_update,
+                "adaptation": options.adapt_steps * algorithm.gradients_per_step,
+            },
+            "adapt_steps": options.adapt_steps,
+            "adapt_on": options.adapt_on,
+            "warning": record.ADAPTED_ON_TEST if marked else None,
+            **record.evaluation_record(scores, data, options.adapt_steps),
+            "adaptation": record.adaptation_curve(scores, data),
+            "host": record.host_facts(),
+        }
+
+    def _with_rescue(self, error: DivergedError) -> DivergedError:
+        if self.folder is None:
+            return error
+        kept = f"; the last good checkpoint is in {self.folder.checkpoints}"
+        return DivergedError(str(error) + kept, round=error.round, client=error.client)
+
+
+def _refuse_other(folder: RunDirectory, experiment: Experiment) -> None:
+    """Resuming goes on with the same experiment; only the label and the end may change."""
+    if not folder.path.exists():
+        raise InputError(f"{folder.path} does not exist; there is nothing to resume")
+    if folder.experiment().fingerprint() != experiment.fingerprint():
+        raise ConfigError(
+            f"{folder.path} holds a run with another configuration; resume it without an "
+            "experiment file, or choose another folder with --out"
+        )
+
+
