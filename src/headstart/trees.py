@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-Tree = PyTree[Array]
-Scalar = Any  # a Python number or a traced scalar
+Tree: TypeAlias = PyTree[Array]
+Scalar: TypeAlias = Any  # a Python number or a traced scalar
 
 
 def add(a: Tree, b: Tree, scale: Scalar = 1.0) -> Tree:

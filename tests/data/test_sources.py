@@ -7,8 +7,10 @@ import re
 import tarfile
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from data import makers
 
 from headstart.data import SOURCES, load
 from headstart.data.sources import (
@@ -22,7 +24,6 @@ from headstart.data.sources import (
     wisdm,
 )
 from headstart.errors import ConfigError, DataError
-from tests.data import makers
 
 
 @pytest.fixture
@@ -240,7 +241,7 @@ def test_missing_values_are_zero_for_the_model(root: Path) -> None:
     for file in heart_disease.FILES:
         makers.put(root, file, HEART)
     pool = heart_disease.load()
-    decoded = np.asarray(pool.schema.decode(pool.x))[1]
+    decoded = np.asarray(pool.schema.decode(jnp.asarray(pool.x)))[1]
     known = dict(zip(heart_disease.FEATURES, decoded.tolist(), strict=True))
     assert known["chol"] == known["trestbps"] == known["thalach"] == known["ca"] == 0
     assert known["age"] == pytest.approx((32 - 54) / 9)
@@ -280,7 +281,7 @@ def test_wisdm_columns(root: Path) -> None:
     pool = wisdm.load()
     assert list(pool.owner_names) == ["person-3", "person-17"]
     assert pool.y.tolist() == [0, 1, 2, 3, 4, 5] * 2 + [0]
-    decoded = np.asarray(pool.schema.decode(pool.x))
+    decoded = np.asarray(pool.schema.decode(jnp.asarray(pool.x)))
     seen = dict(zip(wisdm.FEATURES, decoded[-1].tolist(), strict=True))
     assert seen["XPEAK"] == 0 and seen["XPEAK_missing"] == 1 and seen["YPEAK_missing"] == 0
     assert seen["X0"] == pytest.approx(0, abs=1e-5) and seen["YAVG"] == pytest.approx(9 / 5)

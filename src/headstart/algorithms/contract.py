@@ -1,7 +1,7 @@
 """What a federated algorithm is: pure functions, one shape for all.
 
     state                = algorithm.init(params)                                  server, once
-    broadcast            = algorithm.broadcast(state, key)                         server, each round
+    broadcast            = algorithm.broadcast(state, key)                         each round
     reply, memory, info  = algorithm.client_update(broadcast, memory, task, key)   on one client
     state, info          = algorithm.server_update(state, mean_reply)              server
     params               = algorithm.personalize(state, memory, task, key, steps)  on one client
@@ -19,7 +19,7 @@ either abstract or final: nothing is overridden.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import equinox as eqx
 import jax
@@ -27,12 +27,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from headstart.trees import Tree
 
-Batch = Any
-State = PyTree
-Memory = PyTree
-Reply = PyTree
-Broadcast = PyTree
-Personal = PyTree
+Batch: TypeAlias = Any
+State: TypeAlias = PyTree
+Memory: TypeAlias = PyTree
+Reply: TypeAlias = PyTree
+Broadcast: TypeAlias = PyTree
+Personal: TypeAlias = PyTree
 Info = dict[str, Float[Array, ""]]
 Weights = Literal["uniform", "examples"]
 

@@ -87,9 +87,7 @@ class Local(Algorithm):
         w, losses = jax.lax.scan(step, memory, jnp.arange(self.local_steps))
         return (), w, {"loss": jnp.mean(losses)}
 
-    def server_update(
-        self, state: LocalState, mean_reply: tuple[()]
-    ) -> tuple[LocalState, Info]:
+    def server_update(self, state: LocalState, mean_reply: tuple[()]) -> tuple[LocalState, Info]:
         """Only the round counter moves."""
         return LocalState(state.params, state.round + 1), {}
 

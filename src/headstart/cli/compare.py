@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headstart.cli.options import Json, Out, Page, Settings
+from headstart.cli.options import Json, Page, Settings
 
 
 def compare(
@@ -68,26 +68,14 @@ def compare(
 
 def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Any]:
     from headstart.errors import ConfigError
-    from headstart.runs import Experiment, load_experiment
+    from headstart.runs import load_experiment
 
     if algorithms is None:
         return [load_experiment(path, settings) for path in files or [None]]  # type: ignore[list-item]
     if len(files) > 1:
         raise ConfigError("--algorithms goes with one experiment file, not several")
     base = load_experiment(files[0] if files else None, settings)
-    return [_with_algorithm(Experiment, base, name.strip()) for name in algorithms.split(",")]
-
-
-def _with_algorithm(cls: Any, base: Any, name: str) -> Any:
-    """The same experiment with another algorithm, which keeps the options it shares."""
-    from headstart.algorithms import ALGORITHMS
-    from headstart.options import as_table, choose
-
-    known = as_table(choose(ALGORITHMS, name, "--algorithms")())
-    shared = {key: value for key, value in base.algorithm.items() if key in known}
-    table = base.to_table()
-    del table["label"]
-    return cls.from_table({**table, "algorithm": {**shared, "name": name}})
+    return [base.with_algorithm(name.strip()) for name in algorithms.split(",")]
 
 
 def _show(result: dict[str, Any], folder: Path, page: bool) -> None:

@@ -45,7 +45,7 @@ def personalize(
         return
     typer.echo(
         f"{data}: {result['train_examples']} examples to adapt on, {result['test_examples']} "
-        f"kept aside\naccuracy on those kept aside: {100 * result['accuracy_before']:.1f} % before, "
+        f"kept aside\naccuracy on these: {100 * result['accuracy_before']:.1f} % before, "
         f"{100 * result['accuracy_after']:.1f} % after {result['steps']} steps\n"
         f"model in {result['model']}"
     )

@@ -61,7 +61,10 @@ def _write_csv(path: Path, x: np.ndarray, labels: np.ndarray, schema: Schema, la
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*columns, label])
-        writer.writerows([*row, name] for row, name in zip(x.tolist(), labels, strict=True))
+        # As text first: the shortest that gives the same 32-bit number again.
+        writer.writerows(
+            [*row, name] for row, name in zip(x.astype(np.str_).tolist(), labels, strict=True)
+        )
 
 
 def _fitted(frame: Frame, schema: Schema) -> np.ndarray:

@@ -244,13 +244,12 @@ def _read_npz(path: Path, label: str, client: str | None) -> Frame:
 def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays of the file; pickles are refused, since they could run code."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")
-            loaded = np.load(path, allow_pickle=False)
+            loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise DataError(f"{path} holds one array, not x and y; save it with numpy.savez")
-            with loaded:
-                return {name: loaded[name] for name in loaded.files}
+            return {name: loaded[name] for name in loaded.files}
     except (DataError, FileNotFoundError):
         raise
     except Exception as error:  # zip, zlib, header and memory errors all mean the same here

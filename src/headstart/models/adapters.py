@@ -107,6 +107,10 @@ class FromLinen:
 
     module: linen.Module
 
+    def __hash__(self) -> int:
+        """By type: modules compare by their fields, but a list among these has no hash."""
+        return hash(type(self.module))
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> Tree:
         """The module's parameters for a batch of these examples, checked."""
         variables = self.module.init(key, _blank(examples))
@@ -156,7 +160,7 @@ def from_flax(module: Any) -> FromLinen | FromNNX:
     except ImportError:
         raise ConfigError("from_flax needs flax; install it with headstart[flax]") from None
     if isinstance(module, linen.Module):
-        return FromLinen(_hashable(module, "module"))
+        return FromLinen(module)
     if isinstance(module, nnx.Module) or not callable(module):
         raise ConfigError(
             f"from_flax takes a flax.linen module or a function of rngs that makes a flax.nnx "

@@ -30,16 +30,15 @@ class LSTM(eqx.Module):
         # One product for all positions; only U h has to wait for the position before.
         driven = x @ self.input.T + self.bias[None, None, :]
         start = jnp.zeros((x.shape[1], self.recurrent.shape[1]), driven.dtype)
-        return jax.lax.scan(self._step, (start, start), driven)[1]
 
-    def _step(
-        self, carry: tuple[Array, Array], driven: Float[Array, "batch 4*hidden"]
-    ) -> tuple[tuple[Array, Array], Array]:
-        h, c = carry
-        i, f, g, o = jnp.split(driven + h @ self.recurrent.T, 4, axis=-1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
+        def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
+            h, c = carry
+            i, f, g, o = jnp.split(now + h @ self.recurrent.T, 4, axis=-1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+
+        return jax.lax.scan(step, (start, start), driven)[1]
 
 
 class CharLSTMParams(eqx.Module):

@@ -83,6 +83,8 @@ class CNN:
     def __post_init__(self) -> None:
         """Refuse layers without units and activations nobody knows."""
         object.__setattr__(self, "channels", widths("model.channels", self.channels))
+        if not self.channels:
+            raise ConfigError("model.channels=[] leaves no convolution; use model.name='mlp'")
         object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
         object.__setattr__(self, "kernel", whole("model.kernel", self.kernel))
         require_sizes(kernel=self.kernel)
@@ -92,17 +94,16 @@ class CNN:
         """Parameters for these images."""
         require_numbers("cnn", examples)
         height, width, depth = _image(examples)
-        first, second = jax.random.split(key)
-        keys = jax.random.split(first, max(len(self.channels), 1))
+        first, *keys = jax.random.split(key, 1 + len(self.channels))
         depths = (depth, *self.channels)
         convolutions = tuple(
             Convolution(glorot(k, (after, self.kernel, self.kernel, before)), jnp.zeros(after))
-            for k, before, after in zip(keys, depths[:-1], depths[1:], strict=False)
+            for k, before, after in zip(keys, depths[:-1], depths[1:], strict=True)
         )
         for _ in self.channels:
             height, width = _halved(height), _halved(width)
         sizes = (height * width * depths[-1], *self.hidden, examples.classes)
-        return CNNParams(convolutions, chain(second, sizes))
+        return CNNParams(convolutions, chain(first, sizes))
 
     def apply(
         self, params: CNNParams, x: Shaped[Array, "batch h w c"]

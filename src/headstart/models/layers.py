@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ def glorot(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "out *wind
 
 def flatten(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch features"]:
     """Each example as one row."""
-    return x.reshape(x.shape[0], -1)
+    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
 def widths(option: str, values: Any) -> tuple[int, ...]:

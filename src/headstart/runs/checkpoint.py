@@ -64,7 +64,7 @@ def load_newest(
     folder: Path, frame: Progress, fingerprint: str
 ) -> tuple[Checkpoint | None, list[str]]:
     """The newest good checkpoint, or None, and a line for each that was refused."""
-    refused = []
+    refused: list[str] = []
     for path in reversed(checkpoints(folder)):
         try:
             return load_checkpoint(path, frame, fingerprint), refused

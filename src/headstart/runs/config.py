@@ -6,7 +6,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,6 +106,13 @@ class Experiment:
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
         return replace(self, seed=seed)
+
+    def with_algorithm(self, name: str) -> Experiment:
+        """The same experiment with another algorithm, which keeps the options it shares."""
+        known = [f.name for f in fields(choose(ALGORITHMS, name, "algorithm.name"))]
+        shared = {key: value for key, value in self.algorithm.items() if key in known}
+        table = {k: v for k, v in self.to_table().items() if k != "label"}
+        return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
 
     def fingerprint(self) -> str:
         """What must agree for a checkpoint to be continued: all but the label and the end."""

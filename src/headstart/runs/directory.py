@@ -13,7 +13,13 @@ from headstart.data.federated import Schema
 from headstart.errors import InputError, OutputError
 from headstart.runs.checkpoint import named_arrays
 from headstart.runs.config import Experiment, read_toml
-from headstart.runs.files import append_line, write_bytes, write_json, write_text
+from headstart.runs.files import (
+    append_line,
+    clear_write_errors,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from headstart.runs.record import as_csv
 from headstart.trees import Tree
 
@@ -43,6 +49,8 @@ class RunDirectory:
                 f"{self.path} already holds {what}; choose another folder with --out"
                 + (", or continue it with --resume" if what == "another run" else "")
             )
+        with clear_write_errors(self.path):
+            (self.path / "summary.json").unlink(missing_ok=True)  # not complete any more
         write_text(self.path / "config.toml", config)
 
     def experiment(self) -> Experiment:
@@ -53,8 +61,11 @@ class RunDirectory:
 
     def schema(self) -> Schema:
         """What an example looks like to the run's model."""
-        table = self.read_json("schema.json")
-        return Schema(**{k: tuple(v) if isinstance(v, list) else v for k, v in table.items()})
+        table: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in self.read_json("schema.json").items()
+        }
+        return Schema(**table)
 
     def summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
@@ -90,9 +101,7 @@ class RunDirectory:
     ) -> None:
         """The results; the summary comes last, because it says that the run is complete."""
         metadata = {"format": "headstart-model-1", "algorithm": summary["algorithm"]}
-        write_bytes(
-            self.path / "model.safetensors", save(named_arrays(model), metadata=metadata)
-        )
+        write_bytes(self.path / "model.safetensors", save(named_arrays(model), metadata=metadata))
         write_text(self.path / "clients.csv", as_csv(clients))
         write_json(self.path / "summary.json", summary)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from headstart.errors import CheckpointError, InputError
 from headstart.runs.checkpoint import checkpoints, load_checkpoint
@@ -30,7 +31,8 @@ def load_run(path: str | Path) -> Run:
         state = algorithm.init(model.init(Keys.from_seed(0).init, schema))
         return state, memory_for_all(algorithm, state, summary["clients"]["known"])
 
-    frame = Progress(0, *jax.eval_shape(start), losses=())  # type: ignore[arg-type]
+    state, memory = jax.eval_shape(start)
+    frame = Progress(0, state, memory, np.zeros(0))
     found = checkpoints(folder.checkpoints)
     if not found:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")

@@ -89,7 +89,9 @@ class Run:
         """The shared initial model."""
         return self.algorithm.model(self.state)
 
-    def personalize(self, x: Any, y: Any, *, steps: int | None = None, seed: int = 0) -> PersonalModel:
+    def personalize(
+        self, x: Any, y: Any, *, steps: int | None = None, seed: int = 0
+    ) -> PersonalModel:
         """A model for somebody who was never there, adapted to all the examples given.
 
         Judge it on other examples than these: ``mine.accuracy(x_test, y_test)``.
@@ -135,5 +137,3 @@ def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarr
 def _percent(summary: dict[str, Any]) -> str:
     width = summary["ci95"]
     return f"{100 * summary['mean']:.1f} %" + ("" if width is None else f" ± {100 * width:.1f}")
-
-

@@ -208,9 +208,7 @@ class _Training:
     def _save(self) -> None:
         if self.folder is None:
             return
-        checkpoint = Checkpoint(
-            self.progress, self.seconds, self.evaluation_seconds, self.records
-        )
+        checkpoint = Checkpoint(self.progress, self.seconds, self.evaluation_seconds, self.records)
         save_checkpoint(self.folder.checkpoints, checkpoint, self.fingerprint)
         self.saved_at = time.monotonic()
 
@@ -276,5 +274,3 @@ def _refuse_other(folder: RunDirectory, experiment: Experiment) -> None:
             f"{folder.path} holds a run with another configuration; resume it without an "
             "experiment file, or choose another folder with --out"
         )
-
-

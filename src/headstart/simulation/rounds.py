@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from headstart.algorithms.contract import Algorithm, Broadcast, Memory, Reply, State
+from headstart.algorithms.contract import Algorithm, Memory, Reply, State
 from headstart.simulation.federation import Federation, Keys
 from headstart.simulation.sampling import choose_clients
 from headstart.trees import add, all_finite, scale, where

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from headstart.data.federated import Schema
@@ -9,15 +11,18 @@ from headstart.data.pool import Pool
 from headstart.data.sources.source import Source
 
 
+@cache
 def load() -> Pool:
-    """1,797 grey images of 8 × 8 pixels with values 0…16."""
+    """1,797 grey images of 8 × 8 pixels with values 0…16; read once, since they are few."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
+    x, y = digits.images.astype(np.uint8)[..., None], digits.target.astype(np.int32)
+    x.flags.writeable = y.flags.writeable = False
     return Pool(
         name="digits",
-        x=digits.images.astype(np.uint8)[..., None],
-        y=digits.target.astype(np.int32),
+        x=x,
+        y=y,
         schema=Schema(
             shape=(8, 8, 1), classes=10, scale=1 / 16, class_names=tuple(map(str, range(10)))
         ),

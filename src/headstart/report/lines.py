@@ -1,0 +1,166 @@
+"""What the line figures show, worked out once for paper (Matplotlib) and page (Plotly)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from headstart.report.palette import GROUP_COLOURS, Look, method_looks
+from headstart.report.reading import Comparison, Evaluation, Method, Run
+from headstart.report.records import GROUPS, KNOWN, NEW, Curve, Numbers, Stat
+from headstart.report.spread import over_seeds
+
+When = Literal["before", "after"]
+Axis = Literal["round", "gradients"]
+AXIS_TITLES = {"round": "round", "gradients": "gradient evaluations in training"}
+SHORT = {KNOWN: "in training", NEW: "joined later"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line with its band; accuracies in percent, None where there is no number."""
+
+    look: Look
+    x: tuple[float, ...]
+    y: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
+
+    @property
+    def has_band(self) -> bool:
+        """Whether any point has an interval."""
+        return any(v is not None for v in self.low)
+
+
+def percent(value: float | None) -> float | None:
+    """A share as percent."""
+    return None if value is None else 100 * value
+
+
+def groups_of(thing: Run | Comparison) -> list[str]:
+    """Known clients, and new ones if there are any."""
+    if isinstance(thing, Run):
+        return [g for g in GROUPS if g in thing.summary.groups]
+    return [g for g in GROUPS if any(g in m.row.groups for m in thing.methods)]
+
+
+def looks_of(comparison: Comparison) -> dict[str, Look]:
+    """The look of each method."""
+    labels = [method.row.label for method in comparison.methods]
+    return method_looks(labels, comparison.board.baseline)
+
+
+def group_look(group: str, when: When = "after") -> Look:
+    """The look of a group in the figures of one run: dashed is before, solid is after."""
+    dash = "dash" if when == "before" else "solid"
+    return Look(group, f"{SHORT[group]}, {when}", GROUP_COLOURS[group], dash)
+
+
+def run_learning(run: Run, axis: Axis) -> list[Line]:
+    """Accuracy over training: both groups, before and after adaptation, band over clients."""
+    x = tuple(float(getattr(e, axis)) for e in run.evaluations)
+    lines = []
+    for group in groups_of(run):
+        pairs = [e.groups.get(group) for e in run.evaluations]
+        after = [Stat(None) if p is None else p.after for p in pairs]
+        before = [Stat(None) if p is None else p.before for p in pairs]
+        lines.append(_line(group_look(group), x, after))
+        lines.append(replace(_line(group_look(group, "before"), x, before), low=(), high=()))
+    return lines
+
+
+def run_adaptation(run: Run) -> list[Line]:
+    """Accuracy against adaptation steps, band over clients."""
+    looks = {g: replace(group_look(g), label=SHORT[g]) for g in GROUPS}
+    return [_curve_line(looks[g], curve) for g, curve in run.summary.curves.items()]
+
+
+def run_loss(run: Run, axis: Axis) -> list[Line]:
+    """The loss clients reported while training."""
+    look = Look("loss", "training loss", GROUP_COLOURS[KNOWN])
+    points = [e for e in run.evaluations if e.train_loss is not None]
+    x = tuple(float(getattr(e, axis)) for e in points)
+    return [Line(look, x, tuple(e.train_loss for e in points))] if points else []
+
+
+def learning(comparison: Comparison, group: str, when: When, axis: Axis) -> list[Line]:
+    """Accuracy over training, one line per method, band over seeds (or clients)."""
+    looks = looks_of(comparison)
+    lines = []
+    for method in comparison.methods:
+        x, stats = _over_training(method, group, when, axis)
+        if any(s.mean is not None for s in stats):
+            lines.append(_line(looks[method.row.label], x, stats))
+    return lines
+
+
+def loss(comparison: Comparison, axis: Axis) -> list[Line]:
+    """The loss clients reported while training, mean over seeds."""
+    looks = looks_of(comparison)
+    lines = []
+    for method in comparison.methods:
+        rounds = _shared_rounds(method)
+        points = [[_at(run, r).train_loss for run in method.runs] for r in rounds]
+        stats = [over_seeds(values) for values in points]
+        line = _line(looks[method.row.label], _positions(method, rounds, axis), stats, scale=1)
+        if any(y is not None for y in line.y):
+            lines.append(replace(line, low=(), high=()))
+    return lines
+
+
+def adaptation(comparison: Comparison, group: str) -> list[Line]:
+    """Accuracy against adaptation steps, one line per method."""
+    looks = looks_of(comparison)
+    return [
+        _curve_line(looks[m.row.label], m.row.curves[group])
+        for m in comparison.methods
+        if group in m.row.curves
+    ]
+
+
+def _over_training(
+    method: Method, group: str, when: When, axis: Axis
+) -> tuple[tuple[float, ...], list[Stat]]:
+    rounds = _shared_rounds(method)
+    table = [[_stat(run, r, group, when) for run in method.runs] for r in rounds]
+    if len(method.runs) == 1:
+        return _positions(method, rounds, axis), [row[0] for row in table]
+    return _positions(method, rounds, axis), [over_seeds([s.mean for s in row]) for row in table]
+
+
+def _shared_rounds(method: Method) -> list[int]:
+    """The rounds at which every run of the method was evaluated."""
+    seen = [{e.round for e in run.evaluations} for run in method.runs]
+    return sorted(set.intersection(*seen)) if seen else []
+
+
+def _positions(method: Method, rounds: Sequence[int], axis: Axis) -> tuple[float, ...]:
+    return tuple(float(getattr(_at(method.runs[0], r), axis)) for r in rounds)
+
+
+def _at(run: Run, round: int) -> Evaluation:
+    return next(e for e in run.evaluations if e.round == round)
+
+
+def _stat(run: Run, round: int, group: str, when: When) -> Stat:
+    pair = _at(run, round).groups.get(group)
+    return Stat(None) if pair is None else getattr(pair, when)
+
+
+def _curve_line(look: Look, curve: Curve) -> Line:
+    stats = [Stat(m, c) for m, c in zip(curve.mean, curve.ci95, strict=True)]
+    return _line(look, tuple(map(float, curve.steps)), stats)
+
+
+def _line(look: Look, x: tuple[float, ...], stats: Sequence[Stat], scale: float = 100) -> Line:
+    """A line through means, its band kept between 0 and 100 %."""
+    low, high = zip(*(_ends(s, scale) for s in stats), strict=True) if stats else ((), ())
+    y = tuple(None if s.mean is None else scale * s.mean for s in stats)
+    return Line(look, x, y, low, high)
+
+
+def _ends(stat: Stat, scale: float) -> tuple[float | None, float | None]:
+    if stat.mean is None or stat.ci95 is None:
+        return None, None
+    return max(0.0, scale * (stat.mean - stat.ci95)), min(scale, scale * (stat.mean + stat.ci95))

@@ -1,0 +1,108 @@
+"""Interactive panels of methods side by side, drawn with Plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headstart.report.client_panels import dots
+from headstart.report.lines import When
+from headstart.report.palette import GREY, Look, translucent
+from headstart.report.panels import Trace, figure, safe
+from headstart.report.people import MOST_DOTS, jitter, percents, pooled
+from headstart.report.reading import Comparison, Method
+from headstart.report.records import GROUP_NAMES, Board, Difference
+from headstart.report.spread import box, floor_ten
+from headstart.report.wording import points
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def methods_panel(
+    comparison: Comparison, group: str, when: When, looks: Mapping[str, Look]
+) -> Figure:
+    """A box for each method, its clients as dots if they are few enough."""
+    traces = [
+        trace
+        for row, method in enumerate(comparison.methods)
+        for trace in method_traces(method, group, when, row, looks[method.row.label])
+    ]
+    everyone = [c for m in comparison.methods for g in GROUP_NAMES for c in pooled(m, g)]
+    return figure(
+        traces,
+        title=GROUP_NAMES[group],
+        x={"title": {"text": f"accuracy {when} (%)"},
+           "range": [floor_ten(percents(everyone, when)) - 2, 102]},
+        y=method_axis([method.row.label for method in comparison.methods]),
+        height=110 + 52 * len(comparison.methods),
+    )  # fmt: skip
+
+
+def method_traces(method: Method, group: str, when: When, row: int, look: Look) -> list[Trace]:
+    """One method's dots, box and mean."""
+    clients = [c for c in pooled(method, group) if getattr(c, when) is not None]
+    values = percents(clients, when)
+    if not values:
+        return []
+    b = box(values)
+    base = {"legendgroup": look.key, "hovertemplate": "%{text}<extra></extra>"}
+    text = (
+        f"<b>{safe(look.label, 32)}</b><br>mean {b.mean:.1f} %, median {b.p50:.1f} %<br>"
+        f"one client in ten below {b.p10:.1f} %"
+    )
+    frame = {"type": "box", "orientation": "h", "y": [row], "q1": [b.p25], "median": [b.p50],
+             "q3": [b.p75], "lowerfence": [b.p10], "upperfence": [b.p90], "width": 0.5,
+             "fillcolor": "rgba(0,0,0,0)", "line": {"color": look.colour, "width": 1.6},
+             "hoverinfo": "skip", "legendgroup": look.key}  # fmt: skip
+    mean = {"type": "scatter", "mode": "markers", "x": [b.mean], "y": [row], "text": [text],
+            "marker": {"symbol": "diamond", "size": 10, "color": "#fff",
+                       "line": {"color": look.colour, "width": 2}}} | base  # fmt: skip
+    heights = [row + 0.2 * j for j in jitter(len(values))]
+    faint = {"color": translucent(look.colour, 0.45), "size": 5}
+    few = [dots(clients, values, heights, marker=faint) | base] if len(values) <= MOST_DOTS else []
+    return [*few, frame, mean]
+
+
+def differences_panel(board: Board, group: str, looks: Mapping[str, Look]) -> Figure:
+    """Differences to the baseline: a dot per seed, mean and interval, zero line."""
+    rows = [row for row in board.rows if row.label != board.baseline]
+    traces = []
+    for height, row in enumerate(rows):
+        if group in row.differences:
+            traces += difference_traces(row.differences[group], height, looks[row.label])
+    return figure(
+        traces,
+        title=GROUP_NAMES[group],
+        x={"title": {"text": f"points against {safe(board.baseline or '', 24)}"},
+           "zeroline": True, "zerolinecolor": GREY, "zerolinewidth": 2, "rangemode": "tozero"},
+        y=method_axis([row.label for row in rows]),
+        height=120 + 60 * max(1, len(rows)),
+    )  # fmt: skip
+
+
+def difference_traces(difference: Difference, row: int, look: Look) -> list[Trace]:
+    """One method's dots, mean with interval, and verdict."""
+    seeds = [100 * v for v in difference.values if v is not None]
+    text = f"<b>{safe(look.label, 32)}</b><br>{points(difference)} points: {difference.verdict}"
+    mean = 100 * difference.mean
+    width = None if difference.ci95 is None else 100 * difference.ci95
+    base = {"type": "scatter", "legendgroup": look.key}
+    each = base | {"mode": "markers", "x": seeds, "y": [row + 0.2] * len(seeds),
+                   "marker": {"color": translucent(look.colour, 0.6), "size": 7},
+                   "hovertemplate": "one seed: %{x:+.1f} points<extra></extra>"}  # fmt: skip
+    middle = base | {"mode": "markers", "x": [mean], "y": [row], "text": [text],
+                     "marker": {"color": look.colour, "size": 11, "symbol": "diamond"},
+                     "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
+    if width is not None:
+        middle["error_x"] = {"type": "data", "array": [width], "color": look.colour,
+                             "thickness": 2.4, "width": 6}  # fmt: skip
+    words = base | {"mode": "text", "x": [mean], "y": [row - 0.3], "text": [difference.verdict],
+                    "textfont": {"size": 11.5}, "hoverinfo": "skip"}  # fmt: skip
+    return [each, middle, words]
+
+
+def method_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """A row for each method, the first on top."""
+    return {"tickvals": list(range(len(labels))), "ticktext": [safe(label, 20) for label in labels],
+            "range": [len(labels) - 0.4, -0.6], "showgrid": False}  # fmt: skip

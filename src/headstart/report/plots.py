@@ -1,0 +1,197 @@
+"""Which interactive plots the page shows, with their captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headstart.report import lines
+from headstart.report.client_panels import histogram_panel, rows_panel, scatter_panel
+from headstart.report.lines import AXIS_TITLES, Axis, When, groups_of, looks_of
+from headstart.report.method_panels import differences_panel, methods_panel
+from headstart.report.palette import Look
+from headstart.report.panels import lines_panel
+from headstart.report.people import MOST_ROWS
+from headstart.report.reading import Client, Comparison, Run
+from headstart.report.records import GROUP_NAMES
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+STEPS = "adaptation steps on own data"
+
+
+@dataclass(frozen=True)
+class View:
+    """One of several ways to look at a plot: panels side by side."""
+
+    name: str
+    panels: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page."""
+
+    key: str
+    title: str
+    caption: str
+    views: Sequence[View]
+    looks: Sequence[Look] = ()
+
+    def to_json(self) -> str:
+        """The panels of every view, fit to stand inside a script element."""
+        views = ("[" + ",".join(str(p.to_json()) for p in view.panels) + "]" for view in self.views)
+        return "[" + ",".join(views).replace("<", "\\u003c") + "]"
+
+
+def plots_of(thing: Run | Comparison) -> list[Plot]:
+    """All plots of a run or a comparison; empty ones are left out."""
+    plots = run_plots(thing) if isinstance(thing, Run) else comparison_plots(thing)
+    return [plot for plot in plots if any(view.panels for view in plot.views)]
+
+
+def run_plots(run: Run) -> list[Plot]:
+    """One run: clients, adaptation, learning."""
+    groups = groups_of(run)
+    looks = [Look(g, GROUP_NAMES[g], lines.group_look(g).colour) for g in groups]
+    return [
+        Plot("clients", "Every client, before and after adaptation", *clients_views(run)),
+        Plot(
+            "adaptation",
+            "How many adaptation steps a client needs",
+            "Mean accuracy after 0, 1, 2 … gradient steps on the client's own data. Band: 95 % "
+            "confidence interval of the mean over clients. Dotted line: the number of steps used "
+            "everywhere else on this page.",
+            [View("", adaptation_panels(run))],
+            looks,
+        ),
+        Plot(
+            "learning",
+            "How training went",
+            "Solid: after adaptation, with the 95 % confidence interval of the mean over clients; "
+            "dashed: the shared model as it is, before adaptation. The loss is what clients "
+            "reported while training, since the evaluation before.",
+            [training_view(run, "round"), training_view(run, "gradients")],
+            looks,
+        ),
+    ]
+
+
+def adaptation_panels(run: Run) -> list[Figure]:
+    """Accuracy against adaptation steps."""
+    curves = lines.run_adaptation(run)
+    steps = run.summary.adapt_steps
+    return [lines_panel(curves, STEPS, "accuracy (%)", steps=steps)] if curves else []
+
+
+def training_view(run: Run, axis: Axis) -> View:
+    """Accuracy and loss over training."""
+    title = AXIS_TITLES[axis]
+    panels = [lines_panel(lines.run_learning(run, axis), title, "accuracy (%)", "Accuracy")]
+    if loss := lines.run_loss(run, axis):
+        panels.append(lines_panel(loss, title, "loss", "Training loss"))
+    return View(f"by {title.removesuffix(' in training')}", panels)
+
+
+def clients_views(run: Run) -> tuple[str, list[View]]:
+    """The caption and the views of single clients: rows for few, distributions for many."""
+    parts = {g: run.clients_of(g) for g in groups_of(run) if run.clients_of(g)}
+
+    def view(name: str, draw: Callable[[Sequence[Client], str], Figure]) -> View:
+        return View(name, [draw(clients, group) for group, clients in parts.items()])
+
+    if max(len(clients) for clients in parts.values()) <= MOST_ROWS:
+        return (
+            "One row per client, lowest accuracy after adaptation at the bottom. A filled dot left "
+            "of its hollow one is a client that adaptation made worse.",
+            [view("", rows_panel)],
+        )
+    return (
+        "Number of clients at each accuracy; or every client as a dot: above the diagonal it "
+        "gained by adaptation, below it lost.",
+        [view("distribution", histogram_panel), view("each client", scatter_panel)],
+    )
+
+
+def comparison_plots(comparison: Comparison) -> list[Plot]:
+    """Several methods: differences, adaptation, learning, clients."""
+    looks = list(looks_of(comparison).values())
+    band = f"Band: 95 % confidence interval over {comparison.over}."
+    return [
+        Plot(
+            "differences",
+            f"Difference to {comparison.board.baseline}",
+            "Accuracy after adaptation minus the baseline's, in percentage points, paired by seed: "
+            "both methods saw the same clients. Small dots: single seeds; diamond and bar: mean "
+            "and 95 % confidence interval. A bar that crosses zero shows no difference.",
+            [View("", differences_panels(comparison))],
+        ),
+        Plot(
+            "adaptation",
+            "How many adaptation steps a client needs",
+            f"Mean accuracy after 0, 1, 2 … gradient steps on the client's own data. {band} Dotted "
+            "line: the number of steps used everywhere else on this page.",
+            [View("", method_adaptation_panels(comparison))],
+            looks,
+        ),
+        Plot("learning", "How training went", f"Mean over clients. {band}",
+             learning_views(comparison), looks),
+        Plot(
+            "clients",
+            "Where single clients lie",
+            "Box: the middle half of the clients and their median; whiskers: from the 10th to the "
+            "90th percentile; diamond: mean; dots: single clients, all seeds together.",
+            [clients_view(comparison, "after"), clients_view(comparison, "before")],
+        ),
+    ]  # fmt: skip
+
+
+def differences_panels(comparison: Comparison) -> list[Figure]:
+    """Paired differences for each group that has any."""
+    board, looks = comparison.board, looks_of(comparison)
+    groups = [g for g in groups_of(comparison) if any(g in row.differences for row in board.rows)]
+    return [differences_panel(board, group, looks) for group in groups]
+
+
+def method_adaptation_panels(comparison: Comparison) -> list[Figure]:
+    """Accuracy against adaptation steps for each group."""
+    steps = comparison.board.adapt_steps
+    curves = {group: lines.adaptation(comparison, group) for group in groups_of(comparison)}
+    return [
+        lines_panel(some, STEPS, "accuracy (%)", GROUP_NAMES[group], steps=steps)
+        for group, some in curves.items()
+        if some
+    ]
+
+
+def learning_views(comparison: Comparison) -> list[View]:
+    """After by round and by gradients, before by round, and the training loss."""
+    ways: list[tuple[str, When, Axis]] = [
+        ("after, by round", "after", "round"),
+        ("after, by gradient evaluations", "after", "gradients"),
+        ("before, by round", "before", "round"),
+    ]
+    views = [View(name, learning_panels(comparison, when, axis)) for name, when, axis in ways]
+    if loss := lines.loss(comparison, "round"):
+        views.append(View("training loss", [lines_panel(loss, "round", "training loss")]))
+    return views
+
+
+def learning_panels(comparison: Comparison, when: When, axis: Axis) -> list[Figure]:
+    """Accuracy over training for each group."""
+    curves = {g: lines.learning(comparison, g, when, axis) for g in groups_of(comparison)}
+    title = f"accuracy {when} (%)"
+    return [
+        lines_panel(some, AXIS_TITLES[axis], title, GROUP_NAMES[group])
+        for group, some in curves.items()
+        if some
+    ]
+
+
+def clients_view(comparison: Comparison, when: When) -> View:
+    """Boxes of clients by method, for each group."""
+    looks = looks_of(comparison)
+    groups = groups_of(comparison)
+    return View(when, [methods_panel(comparison, group, when, looks) for group in groups])

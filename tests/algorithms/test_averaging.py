@@ -1,0 +1,168 @@
+"""FedAvg and Per-FedAvg against loops written from the papers, and the papers' options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny
+from jax.flatten_util import ravel_pytree
+
+from headstart.algorithms import FedAvg, PerFedAvg, Task
+from headstart.errors import ConfigError
+from headstart.models import Classification
+from headstart.simulation import Federation
+from headstart.trees import add, scale
+
+KEY = jax.random.key(5)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    data = tiny.federation()
+    federation = Federation.from_dataset(data, Classification(tiny.MODEL, data.schema))
+    return federation.training_task(jnp.int32(3))
+
+
+@pytest.fixture(scope="module")
+def params() -> Any:
+    w = tiny.MODEL.init(KEY, tiny.federation().schema)
+    return jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(KEY, leaf.shape), w)
+
+
+def local_steps_with_matrices(algorithm: PerFedAvg, params: Any, task: Task) -> np.ndarray:
+    """P Algorithm 1 / G Algorithm 2 with explicit Hessians, in NumPy, always from w."""
+    w, back = ravel_pytree(params)
+    gradient = jax.grad(lambda v, batch: task.loss(back(v), batch))
+    hessian = jax.hessian(lambda v, batch: task.loss(back(v), batch))
+    w = np.asarray(w, float)
+    for t in range(algorithm.local_steps):
+        batches = algorithm.draw(task, jax.random.fold_in(KEY, t))
+        path = [w]
+        for batch in batches.inner:
+            path.append(path[-1] - algorithm.inner_lr * np.asarray(gradient(path[-1], batch)))
+        d = np.asarray(gradient(path[-1], batches.outer))
+        for u, batch in reversed(list(zip(path[:-1], batches.hessian, strict=True))):
+            d = d - algorithm.inner_lr * np.asarray(hessian(u, batch)) @ d
+        w = w - algorithm.local_lr * d
+    return w
+
+
+@pytest.mark.parametrize("inner_steps", [1, 2, 3])
+def test_per_fedavg_is_the_papers_algorithm(task: Task, params: Any, inner_steps: int) -> None:
+    """The tolerance is float32's: 3 steps of numbers near 1."""
+    algorithm = PerFedAvg(**tiny.COMMON, inner_steps=inner_steps)
+    sent = algorithm.broadcast(algorithm.init(params), KEY)
+    reply, _, _ = algorithm.client_update(sent, (), task, KEY)
+    expected = local_steps_with_matrices(algorithm, params, task)
+    np.testing.assert_allclose(ravel_pytree(reply["params"])[0], expected, atol=2e-6)
+
+
+def test_hessian_free_follows_exact_and_first_order_does_not(task: Task, params: Any) -> None:
+    replies = {}
+    for method in ("exact", "hessian-free", "first-order"):
+        algorithm = PerFedAvg(**tiny.COMMON, method=method)  # type: ignore[arg-type]
+        sent = algorithm.broadcast(algorithm.init(params), KEY)
+        replies[method] = algorithm.client_update(sent, (), task, KEY)[0]
+    near = tiny.distance(replies["exact"], replies["hessian-free"])
+    far = tiny.distance(replies["exact"], replies["first-order"])
+    assert near < 1e-5 < 100 * near < far
+
+
+def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any) -> None:
+    plain, meta = FedAvg(**tiny.COMMON), PerFedAvg(**tiny.COMMON, inner_steps=0)
+    one = plain.client_update(plain.broadcast(plain.init(params), KEY), (), task, KEY)
+    two = meta.client_update(meta.broadcast(meta.init(params), KEY), (), task, KEY)
+    assert tiny.identical(one, two)
+    assert plain.gradients_per_update == meta.gradients_per_update
+
+
+def test_batches_of_a_local_step_are_independent_draws(task: Task) -> None:
+    algorithm = PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, inner_steps=2)
+    batches = algorithm.draw(task, KEY)
+    sizes = [len(b[1]) for b in (*batches.inner, batches.outer, *batches.hessian)]
+    assert sizes == [4, 4, 5, 6, 6]
+    drawn = [np.asarray(b[0])[:4].tobytes() for b in (*batches.inner, *batches.hessian)]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: Any) -> None:
+    """P Remark 4.7: t_k is the server's, one for all clients, and may be 0."""
+    algorithm = PerFedAvg(**tiny.COMMON, random_iterate=True)
+    short = PerFedAvg(**{**tiny.COMMON, "local_steps": 1})
+    seen = set()
+    for number in range(12):
+        sent = algorithm.broadcast(algorithm.init(params), jax.random.key(number))
+        reply, _, _ = algorithm.client_update(sent, (), task, KEY)
+        seen.add(int(sent.iterate))
+        if int(sent.iterate) == 0:
+            assert tiny.identical(reply["iterate"], params)
+        if int(sent.iterate) == 1:
+            first = short.client_update(
+                short.broadcast(short.init(params), KEY), (), task, KEY
+            )[0]["params"]
+            assert tiny.distance(reply["iterate"], first) < 1e-6
+        state, _ = algorithm.server_update(algorithm.init(params), reply)
+        assert tiny.identical(state.iterate, reply["iterate"])
+    assert seen == {0, 1, 2}
+
+
+def test_diminishing_step_is_inverse_square_root_of_the_round(params: Any) -> None:
+    algorithm = FedAvg(**tiny.COMMON, local_lr_decay="inverse-sqrt")
+    state = algorithm.init(params)
+    for k in range(5):
+        sent = algorithm.broadcast(state, KEY)
+        assert float(sent.local_lr) == pytest.approx(0.1 / np.sqrt(k + 1))
+        state, _ = algorithm.server_update(state, {"params": params})
+
+
+def test_server_sgd_with_step_one_is_plain_averaging(params: Any) -> None:
+    plain, sgd = FedAvg(), FedAvg(server_optimizer="sgd", server_lr=1.0)
+    mean = {"params": scale(params, 0.5)}
+    one = plain.server_update(plain.init(params), mean)[0].params
+    two = sgd.server_update(sgd.init(params), mean)[0].params
+    assert tiny.distance(one, two) < 1e-7
+
+
+@pytest.mark.parametrize(
+    "optimizer, transform",
+    [
+        ("adam", optax.adam(0.01)),
+        ("yogi", optax.yogi(0.01)),
+        ("adagrad", optax.adagrad(0.01)),
+        ("momentum", optax.sgd(0.01, momentum=0.9)),
+        (optax.rmsprop, optax.rmsprop(0.01)),
+    ],
+)
+def test_server_optimizer_treats_the_mean_move_as_a_gradient(
+    params: Any, optimizer: Any, transform: Any
+) -> None:
+    algorithm = FedAvg(server_optimizer=optimizer, server_lr=0.01)
+    state = algorithm.init(params)
+    mean = {"params": scale(params, 0.5)}
+    moved, info = algorithm.server_update(state, mean)
+    updates, _ = transform.update(add(params, mean["params"], -1.0), transform.init(params), params)
+    assert tiny.distance(moved.params, optax.apply_updates(params, updates)) < 1e-7
+    assert info["update_norm"] > 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"server_optimizer": "adm"},
+        {"weights": "size"},
+        {"local_lr_decay": "linear"},
+        {"method": "second-order"},
+        {"inner_steps": -1},
+        {"delta": 0.0},
+        {"server_lr": 0.0},
+        {"batch_size": (4, 0, 4)},
+    ],
+)
+def test_wrong_options_name_themselves(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        PerFedAvg(**options)

@@ -1,0 +1,103 @@
+"""The loss and the score, against closed forms."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from headstart import models
+from headstart.data.federated import Schema
+from headstart.models import Classification
+
+TABLE = Schema(shape=(3,), classes=3)
+TEXT = Schema(shape=(4,), classes=3, vocabulary=3)
+
+
+def given(params: Any, x: jax.Array) -> jax.Array:
+    """The parameters are the logits."""
+    return params
+
+
+LOGITS = models.from_functions(lambda key: jnp.zeros(()), given)
+
+
+def batch_of(schema: Schema, key: int = 0) -> tuple[jax.Array, jax.Array]:
+    tokens = jax.random.randint(jax.random.key(key), (5, *schema.shape), 0, 3)
+    if schema.vocabulary:
+        return tokens.astype(jnp.uint8), (tokens + 1) % 3
+    return tokens.astype(jnp.float32), tokens[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("model", "schema"),
+    [(models.mlp([4]), TABLE), (models.char_lstm(embedding=2, hidden=3), TEXT)],
+)
+def test_loss_is_the_mean_of_the_scores_losses(model: Any, schema: Schema) -> None:
+    objective = Classification(model, schema)
+    params, batch = model.init(jax.random.key(0), schema), batch_of(schema)
+    score = objective.score(params, batch)
+    assert score.loss.shape == score.correct.shape == score.finite.shape == (5,)
+    np.testing.assert_allclose(objective.loss(params, batch), jnp.mean(score.loss), rtol=1e-6)
+
+
+def test_loss_is_the_negative_log_probability_of_the_label() -> None:
+    logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]))
+    objective = Classification(LOGITS, TABLE)
+    score = objective.score(logits, (jnp.zeros((2, 3)), jnp.array([0, 1])))
+    np.testing.assert_allclose(score.loss, [math.log(2), math.log(5)], rtol=1e-6)
+    assert score.correct.tolist() == [1.0, 0.0]
+    assert score.finite.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_logits_that_are_not_numbers_are_never_correct(bad: float, label: int) -> None:
+    objective = Classification(LOGITS, TABLE)
+    for logits in ([bad] * 3, [bad, 0.0, 1.0], [0.0, 1.0, bad]):
+        score = objective.score(jnp.array([logits]), (jnp.zeros((1, 3)), jnp.array([label])))
+        assert score.correct.tolist() == [0.0]
+        assert score.finite.tolist() == [False]
+
+
+def test_a_sequence_scores_its_share_of_right_positions() -> None:
+    y = jnp.array([[0, 1, 2, 0], [0, 0, 0, 0]])
+    logits = 5.0 * jax.nn.one_hot(jnp.array([[0, 1, 2, 2], [1, 1, 1, 1]]), 3)
+    objective = Classification(LOGITS, TEXT)
+    score = objective.score(logits, (jnp.zeros((2, 4), jnp.uint8), y))
+    assert score.correct.tolist() == [0.75, 0.0]
+    right, wrong = (math.log(math.exp(5) + 2) - z for z in (5, 0))
+    np.testing.assert_allclose(score.loss, [(3 * right + wrong) / 4, wrong], rtol=1e-5)
+
+
+def test_one_bad_position_spoils_its_sequence_only() -> None:
+    logits = 5.0 * jax.nn.one_hot(jnp.zeros((2, 4), int), 3)
+    objective = Classification(LOGITS, TEXT)
+    batch = jnp.zeros((2, 4), jnp.uint8), jnp.zeros((2, 4), int)
+    score = objective.score(logits.at[0, 1, 2].set(jnp.nan), batch)
+    assert score.correct.tolist() == [0.0, 1.0]
+    assert score.finite.tolist() == [False, True]
+
+
+def test_the_schema_decodes_what_is_stored() -> None:
+    seen = []
+
+    def look(params: Any, x: jax.Array) -> jax.Array:
+        seen.append(x)
+        return jnp.zeros((len(x), 3))
+
+    schema = Schema(shape=(3,), classes=3, scale=1 / 255)
+    objective = Classification(models.from_functions(lambda key: jnp.zeros(()), look), schema)
+    objective.loss(jnp.zeros(()), (jnp.full((2, 3), 255, jnp.uint8), jnp.array([0, 1])))
+    assert seen[0].dtype == jnp.float32
+    np.testing.assert_allclose(seen[0], 1.0, rtol=1e-6)
+
+
+def test_equal_objectives_share_one_compiled_program() -> None:
+    one = Classification(models.mlp([4]), TABLE)
+    other = Classification(models.mlp([4]), Schema(shape=(3,), classes=3))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != Classification(models.mlp([4]), Schema(shape=(3,), classes=3, scale=0.5))

@@ -1,0 +1,143 @@
+"""The compiled rounds against the readable ones, and what must not change the result."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
+from headstart.errors import ConfigError, DivergedError
+from headstart.models import Classification
+from headstart.simulation import Federation, Keys, Progress, Simulation
+from headstart.simulation.reference import run_rounds_slowly
+from headstart.simulation.rounds import in_groups, run_rounds, weighted_sum
+
+ROUNDS, ACTIVE = 4, 3
+grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
+
+
+def simulation(algorithm: Algorithm, seed: int = 0) -> Simulation:
+    return Simulation(tiny.federation(), tiny.MODEL, algorithm, participation=0.6, seed=seed)
+
+
+@grid
+def test_engines_agree_and_cutting_changes_nothing(algorithm: Algorithm) -> None:
+    """Float tolerance between the engines; to the bit between one piece and several."""
+    engine = simulation(algorithm)
+    assert engine.active == ACTIVE
+    whole = engine.advance(engine.start(), ROUNDS)
+    state, memories = run_rounds_slowly(
+        algorithm,
+        tiny.MODEL.init(engine.keys.init, engine.data.schema),
+        engine.federation,
+        engine.keys,
+        rounds=ROUNDS,
+        active=ACTIVE,
+    )
+    assert tiny.distance(whole.state, state) < 1e-5
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)
+    assert tiny.distance(whole.memory, stacked) < 1e-5
+
+    pieces = engine.start()
+    for count in (1, 2, 1):
+        pieces = engine.advance(pieces, count)
+    assert tiny.identical(pieces[:3], whole[:3])
+    assert pieces.losses.tolist() == whole.losses.tolist()
+
+
+@pytest.mark.parametrize("group", [1, 2, 3])
+@pytest.mark.parametrize("name", ["per-fedavg-options", "apfl"])
+def test_groups_change_the_result_by_rounding_only(name: str, group: int) -> None:
+    engine = simulation(tiny.VARIANTS[name])
+    start = engine.start()
+    grouped = run_rounds(
+        engine.algorithm, start.state, start.memory, engine.federation, engine.keys,
+        jnp.int32(0), jnp.int32(ROUNDS), active=ACTIVE, group=group,
+    )  # fmt: skip
+    whole = engine.advance(start, ROUNDS)
+    assert tiny.distance(grouped[:2], (whole.state, whole.memory)) < 1e-5
+
+
+def test_step_sizes_seeds_and_piece_lengths_do_not_compile_anew() -> None:
+    engine = simulation(FedAvg(**tiny.COMMON))
+    engine.advance(engine.start(), 2)
+    compiled = run_rounds._cache_size()
+    for seed, rate in ((1, 0.3), (2, 0.01)):
+        other = simulation(FedAvg(**{**tiny.COMMON, "local_lr": rate, "inner_lr": rate}), seed)
+        other.advance(other.start(), 3)
+    assert run_rounds._cache_size() == compiled
+
+
+def test_more_rounds_than_one_call_records() -> None:
+    engine = simulation(FedAvg(**tiny.COMMON))
+    end = engine.advance(engine.start(), 300)
+    assert end.round == 300 and len(end.losses) == 300
+    assert int(end.state.round) == 300
+    assert end.losses[-20:].mean() < end.losses[:20].mean()
+
+
+def test_divergence_names_round_and_client_and_keeps_the_good_state() -> None:
+    """Client 2's examples are huge, so its first update overflows; nobody else's does."""
+    data = tiny.federation()
+    start = int(data.offsets[2])
+    data.x[start : start + int(data.train_counts[2])] *= 1e38
+    engine = Simulation(data, tiny.MODEL, FedAvg(**tiny.COMMON), participation=0.4, seed=1)
+    progress = engine.start()
+    with pytest.raises(DivergedError, match=r"round \d+ at client 2: .*local_lr=0.01") as caught:
+        for _ in range(50):
+            progress = engine.advance(progress, 1)
+    assert caught.value.client == "2"
+    assert caught.value.round == progress.round + 1
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(progress.state.params))
+
+
+def test_a_batch_larger_than_any_client_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"batch_size=99 .* largest has 14 training"):
+        simulation(PerFedAvg(batch_size=(5, 5, 99)))
+
+
+def test_weights_by_examples_are_the_weighted_mean() -> None:
+    """Two clients, one round, against the mean by hand."""
+    data = tiny.federation(clients=2, new_clients=0)
+    algorithm = FedAvg(**tiny.COMMON, weights="examples")
+    engine = Simulation(data, tiny.MODEL, algorithm)
+    start = engine.start()
+    end = engine.advance(start, 1)
+    sent = algorithm.broadcast(start.state, engine.keys.broadcast)
+    key = jax.random.fold_in(engine.keys.training, 0)
+    replies = [
+        algorithm.client_update(
+            sent, (), engine.federation.training_task(jnp.int32(i)), jax.random.fold_in(key, i)
+        )[0]["params"]
+        for i in range(2)
+    ]
+    w0, w1 = data.train_counts / data.train_counts.sum()
+    mean = jax.tree.map(lambda a, b: w0 * a + w1 * b, *replies)
+    assert tiny.distance(end.state.params, mean) < 1e-6
+
+
+def test_padding_is_silent_even_if_it_is_not_a_number() -> None:
+    groups = in_groups(jnp.arange(5), 2, padding=9)
+    assert groups.shape == (3, 2) and groups[-1, -1] == 9
+    total = weighted_sum({"a": jnp.array([1.0, jnp.nan])}, jnp.array([2.0, 0.0]))
+    assert total["a"] == 2.0
+
+
+def test_float64_runs_in_float64(x64: None) -> None:
+    data = tiny.federation()
+    algorithm = PerFedAvg(**tiny.COMMON)
+    engine = Simulation(data, tiny.MODEL, algorithm, seed=0)
+    end = engine.advance(engine.start(), 2)
+    assert {leaf.dtype for leaf in jax.tree.leaves(end.state.params)} == {np.dtype("float64")}
+
+
+def test_keys_of_different_uses_differ() -> None:
+    keys = Keys.from_seed(0)
+    assert len({jax.random.key_data(k).tobytes() for k in keys}) == len(keys)
+    assert isinstance(simulation(FedAvg(**tiny.COMMON)).start(), Progress)
+    assert Federation.from_dataset(
+        tiny.federation(), Classification(tiny.MODEL, tiny.federation().schema)
+    ).known == 5

@@ -1,0 +1,67 @@
+"""A federation small enough to compile and run in a moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headstart.algorithms import APFL, Algorithm, FedAvg, Local, PerFedAvg
+from headstart.data import FederatedDataset, Schema, from_clients
+from headstart.models import logistic
+
+FEATURES, CLASSES = 4, 3
+MODEL = logistic()
+COMMON: dict[str, Any] = {"local_steps": 3, "batch_size": 5, "inner_lr": 0.2, "local_lr": 0.1}
+
+VARIANTS: dict[str, Algorithm] = {
+    "fedavg": FedAvg(**COMMON),
+    "fedavg-weighted-adam": FedAvg(
+        **COMMON, weights="examples", server_optimizer="adam", server_lr=0.01
+    ),
+    "per-fedavg-exact": PerFedAvg(**COMMON, inner_steps=2),
+    "per-fedavg-first-order": PerFedAvg(**COMMON, method="first-order"),
+    "per-fedavg-hessian-free": PerFedAvg(**COMMON, method="hessian-free"),
+    "per-fedavg-options": PerFedAvg(
+        **{**COMMON, "batch_size": (4, 5, 6)},
+        inner_steps=1,
+        random_iterate=True,
+        local_lr_decay="inverse-sqrt",
+    ),
+    "local": Local(**COMMON),
+    "apfl": APFL(**COMMON),
+    "apfl-fixed": APFL(**COMMON, adaptive=False, mixing=0.3),
+}
+
+
+def federation(clients: int = 7, new_clients: int = 2, seed: int = 0) -> FederatedDataset:
+    """Clients of different sizes, each with its own rule from features to labels."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for i in range(clients):
+        rule = rng.normal(size=(FEATURES, CLASSES))
+        train, test = 6 + 2 * i, 3 + 30 * (i % 3)
+        x = rng.normal(size=(train + test, FEATURES)).astype(np.float32)
+        y = np.argmax(x @ rule, axis=1)
+        parts.append((x[:train], y[:train], x[train:], y[train:]))
+    schema = Schema(shape=(FEATURES,), classes=CLASSES)
+    return from_clients(parts, schema, new_clients=new_clients)
+
+
+def distance(a: Any, b: Any) -> float:
+    """The largest difference between two trees of the same structure."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    gaps = [float(jnp.max(jnp.abs(u - v))) for u, v in _pairs(a, b) if u.size]
+    return max(gaps, default=0.0)
+
+
+def identical(a: Any, b: Any) -> bool:
+    """Whether two trees agree to the bit."""
+    same = jax.tree.structure(a) == jax.tree.structure(b)
+    return same and all(np.asarray(u).tobytes() == np.asarray(v).tobytes() for u, v in _pairs(a, b))
+
+
+def _pairs(a: Any, b: Any) -> list[tuple[Any, Any]]:
+    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
