@@ -133,6 +133,5 @@ def test_names_are_unique(like):
     assert len(set(names)) == len(jax.tree.leaves(like))
 
 
-@pytest.mark.xfail(reason="the separator inside a key is not escaped")
 def test_names_are_unique_when_keys_hold_dots():
     assert len(set(trees.names({"a.b": jnp.ones(1), "a": {"b": jnp.ones(1)}}))) == 2

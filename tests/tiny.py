@@ -52,15 +52,21 @@ def federation(clients: int = 7, new_clients: int = 2, seed: int = 0) -> Federat
 
 def distance(a: Any, b: Any) -> float:
     """The largest difference between two trees of the same structure."""
-    assert jax.tree.structure(a) == jax.tree.structure(b)
+    assert _alike(a, b)
     gaps = [float(jnp.max(jnp.abs(u - v))) for u, v in _pairs(a, b) if u.size]
     return max(gaps, default=0.0)
 
 
 def identical(a: Any, b: Any) -> bool:
     """Whether two trees agree to the bit."""
-    same = jax.tree.structure(a) == jax.tree.structure(b)
-    return same and all(np.asarray(u).tobytes() == np.asarray(v).tobytes() for u, v in _pairs(a, b))
+    return _alike(a, b) and all(
+        np.asarray(u).tobytes() == np.asarray(v).tobytes() for u, v in _pairs(a, b)
+    )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    one, other = jax.tree.structure(a), jax.tree.structure(b)
+    return bool(one == other)  # type: ignore[operator]
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[Any, Any]]:

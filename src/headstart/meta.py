@@ -28,9 +28,9 @@ Method = Literal["exact", "first-order", "hessian-free"]
 METHODS: tuple[str, ...] = get_args(Method)
 Loss = Callable[[Tree, Any], Array]
 
-# Chosen by measurement in float32 on the papers' network, see docs/notation.md: below 1e-3 the
-# difference of two nearly equal gradients is rounding noise, above 1e-1 curvature of the Hessian.
-DEFAULT_DELTA = 1e-2
+# Chosen by measurement in float32 on the papers' network, see docs/notation.md: for smaller δ the
+# difference of two nearly equal gradients loses digits, for larger δ the Hessian is not constant.
+DEFAULT_DELTA = 1e-3
 
 
 class MetaBatches(NamedTuple):
@@ -131,6 +131,8 @@ def _product(
         )
     if method == "exact":
         return lambda w, v, batch: exact_product(loss, w, v, batch)
-    if isinstance(delta, int | float) and not (delta > 0 and math.isfinite(delta)):
-        raise ConfigError(f"delta={delta} must be positive and finite; the default is 0.01")
+    if not isinstance(delta, jax.core.Tracer) and not (delta > 0 and math.isfinite(delta)):
+        raise ConfigError(
+            f"delta={delta} must be positive and finite; the default is {DEFAULT_DELTA}"
+        )
     return lambda w, v, batch: hessian_free_product(loss, w, v, batch, delta=delta)

@@ -56,7 +56,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> No
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-            raise ConfigError(f"{where}.{name} is not an option; {hint}".lstrip("."))
+            shown = name if name.isprintable() else repr(name)
+            raise ConfigError(f"{where}.{shown} is not an option; {hint}".lstrip("."))
 
 
 def choose(table: Mapping[str, T], name: str, where: str) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import jax
@@ -13,8 +14,8 @@ Scalar: TypeAlias = Any  # a Python number or a traced scalar
 
 
 def add(a: Tree, b: Tree, scale: Scalar = 1.0) -> Tree:
-    """a + scale · b."""
-    return jax.tree.map(lambda u, v: u + scale * v, a, b)
+    """a + scale · b, in a's own number types."""
+    return jax.tree.map(lambda u, v: (u + scale * v).astype(u.dtype), a, b)
 
 
 def subtract(a: Tree, b: Tree) -> Tree:
@@ -23,19 +24,20 @@ def subtract(a: Tree, b: Tree) -> Tree:
 
 
 def scale(a: Tree, factor: Scalar) -> Tree:
-    """factor · a."""
-    return jax.tree.map(lambda u: factor * u, a)
+    """factor · a, in a's own number types."""
+    return jax.tree.map(lambda u: (factor * u).astype(u.dtype), a)
 
 
 def mix(a: Tree, b: Tree, share: Scalar) -> Tree:
-    """share · a + (1 − share) · b."""
-    return jax.tree.map(lambda u, v: share * u + (1 - share) * v, a, b)
+    """share · a + (1 − share) · b, in a's own number types."""
+    return jax.tree.map(lambda u, v: (share * u + (1 - share) * v).astype(u.dtype), a, b)
 
 
 def dot(a: Tree, b: Tree) -> Array:
     """⟨a, b⟩ over all leaves."""
     products = jax.tree.map(lambda u, v: jnp.sum(u * v), a, b)
-    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
+    leaves = jax.tree.leaves(products)
+    return functools.reduce(jnp.add, leaves) if leaves else jnp.zeros(())
 
 
 def norm(a: Tree) -> Array:
@@ -67,4 +69,6 @@ def size(a: Tree) -> int:
 def names(a: Tree) -> list[str]:
     """A readable, unique name for every leaf, as stored in model files: ``layers.0.weight``."""
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(a)]
-    return [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path in paths]
+    short = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path in paths]
+    unique = len(set(short)) == len(short)
+    return short if unique else [jax.tree_util.keystr(path) for path in paths]

@@ -30,7 +30,7 @@ def two_models() -> tuple[Any, Any]:
     schema = tiny.federation().schema
     w = tiny.MODEL.init(KEY, schema)
     noise = jax.random.split(KEY)
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         jax.tree.map(lambda leaf, k=k: leaf + 0.5 * jax.random.normal(k, leaf.shape), w)
         for k in noise
     )
@@ -42,11 +42,11 @@ def test_a_round_of_apfl_by_hand(task: Task, adaptive: bool) -> None:
     algorithm = APFL(**tiny.COMMON, adaptive=adaptive)
     shared, local = two_models()
     memory = algorithm.init_memory(algorithm.init(shared))._replace(local=local)
-    reply, kept, _ = algorithm.client_update(shared, memory, task, KEY)
+    reply, kept, _ = jax.jit(algorithm.client_update)(shared, memory, task, KEY)
 
     w, back = ravel_pytree(shared)
     v = ravel_pytree(local)[0]
-    gradient = jax.grad(lambda u, batch: task.loss(back(u), batch))
+    gradient = jax.jit(jax.grad(lambda u, batch: task.loss(back(u), batch)))
     share, rate = 0.5, algorithm.local_lr
     if adaptive:
         first = task.batch(jax.random.fold_in(KEY, algorithm.local_steps), algorithm.batch_size)
@@ -54,8 +54,7 @@ def test_a_round_of_apfl_by_hand(task: Task, adaptive: bool) -> None:
         share = float(jnp.clip(share - rate * slope, 0, 1))
         assert share != 0.5
     for t in range(algorithm.local_steps):
-        key = jax.random.fold_in(jax.random.fold_in(KEY, t), 0)
-        batch = task.batch(key, algorithm.batch_size)
+        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.batch_size)
         mixture_gradient = gradient(share * v + (1 - share) * w, batch)
         w, v = w - rate * gradient(w, batch), v - rate * share * mixture_gradient
 
@@ -82,13 +81,13 @@ def test_mixing_outside_zero_and_one_is_refused() -> None:
 def test_local_training_never_hears_of_others(task: Task) -> None:
     algorithm = Local(**tiny.COMMON)
     shared, own = two_models()
-    reply, kept, _ = algorithm.client_update((), own, task, KEY)
+    reply, kept, _ = jax.jit(algorithm.client_update)((), own, task, KEY)
     assert jax.tree.leaves(reply) == []
     w, back = ravel_pytree(own)
-    gradient = jax.grad(lambda u, batch: task.loss(back(u), batch))
+    gradient = jax.jit(jax.grad(lambda u, batch: task.loss(back(u), batch)))
     for t in range(algorithm.local_steps):
-        key = jax.random.fold_in(jax.random.fold_in(KEY, t), 0)
-        w = w - algorithm.local_lr * gradient(w, task.batch(key, algorithm.batch_size))
+        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.batch_size)
+        w = w - algorithm.local_lr * gradient(w, batch)
     np.testing.assert_allclose(ravel_pytree(kept)[0], w, atol=2e-6)
     state, _ = algorithm.server_update(algorithm.init(shared), reply)
     assert tiny.identical(algorithm.model(state), shared)

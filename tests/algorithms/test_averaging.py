@@ -36,10 +36,10 @@ def params() -> Any:
 
 def local_steps_with_matrices(algorithm: PerFedAvg, params: Any, task: Task) -> np.ndarray:
     """P Algorithm 1 / G Algorithm 2 with explicit Hessians, in NumPy, always from w."""
-    w, back = ravel_pytree(params)
-    gradient = jax.grad(lambda v, batch: task.loss(back(v), batch))
-    hessian = jax.hessian(lambda v, batch: task.loss(back(v), batch))
-    w = np.asarray(w, float)
+    flat, back = ravel_pytree(params)
+    gradient = jax.jit(jax.grad(lambda v, batch: task.loss(back(v), batch)))
+    hessian = jax.jit(jax.hessian(lambda v, batch: task.loss(back(v), batch)))
+    w = np.asarray(flat, float)
     for t in range(algorithm.local_steps):
         batches = algorithm.draw(task, jax.random.fold_in(KEY, t))
         path = [w]
@@ -57,7 +57,7 @@ def test_per_fedavg_is_the_papers_algorithm(task: Task, params: Any, inner_steps
     """The tolerance is float32's: 3 steps of numbers near 1."""
     algorithm = PerFedAvg(**tiny.COMMON, inner_steps=inner_steps)
     sent = algorithm.broadcast(algorithm.init(params), KEY)
-    reply, _, _ = algorithm.client_update(sent, (), task, KEY)
+    reply, _, _ = jax.jit(algorithm.client_update)(sent, (), task, KEY)
     expected = local_steps_with_matrices(algorithm, params, task)
     np.testing.assert_allclose(ravel_pytree(reply["params"])[0], expected, atol=2e-6)
 
@@ -65,9 +65,9 @@ def test_per_fedavg_is_the_papers_algorithm(task: Task, params: Any, inner_steps
 def test_hessian_free_follows_exact_and_first_order_does_not(task: Task, params: Any) -> None:
     replies = {}
     for method in ("exact", "hessian-free", "first-order"):
-        algorithm = PerFedAvg(**tiny.COMMON, method=method)  # type: ignore[arg-type]
+        algorithm = PerFedAvg(**tiny.COMMON, method=method)
         sent = algorithm.broadcast(algorithm.init(params), KEY)
-        replies[method] = algorithm.client_update(sent, (), task, KEY)[0]
+        replies[method] = jax.jit(algorithm.client_update)(sent, (), task, KEY)[0]
     near = tiny.distance(replies["exact"], replies["hessian-free"])
     far = tiny.distance(replies["exact"], replies["first-order"])
     assert near < 1e-5 < 100 * near < far
@@ -94,17 +94,17 @@ def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: 
     """P Remark 4.7: t_k is the server's, one for all clients, and may be 0."""
     algorithm = PerFedAvg(**tiny.COMMON, random_iterate=True)
     short = PerFedAvg(**{**tiny.COMMON, "local_steps": 1})
-    seen = set()
+    update, seen = jax.jit(algorithm.client_update), set()
     for number in range(12):
         sent = algorithm.broadcast(algorithm.init(params), jax.random.key(number))
-        reply, _, _ = algorithm.client_update(sent, (), task, KEY)
+        reply, _, _ = update(sent, (), task, KEY)
         seen.add(int(sent.iterate))
         if int(sent.iterate) == 0:
             assert tiny.identical(reply["iterate"], params)
         if int(sent.iterate) == 1:
-            first = short.client_update(
-                short.broadcast(short.init(params), KEY), (), task, KEY
-            )[0]["params"]
+            first = short.client_update(short.broadcast(short.init(params), KEY), (), task, KEY)[0][
+                "params"
+            ]
             assert tiny.distance(reply["iterate"], first) < 1e-6
         state, _ = algorithm.server_update(algorithm.init(params), reply)
         assert tiny.identical(state.iterate, reply["iterate"])

@@ -44,7 +44,11 @@ def test_convolution_is_the_sum_over_windows(k: int, height: int, width: int) ->
 def test_convolution_is_the_librarys_with_same_padding(size: int) -> None:
     weight, bias, x = draw(0, 4, 3, 3, 2), np.zeros(4, np.float32), draw(1, 2, size, size, 2)
     library = jax.lax.conv_general_dilated(
-        x, weight, (2, 2), "SAME", dimension_numbers=("NHWC", "OHWI", "NHWC")
+        jnp.asarray(x),
+        jnp.asarray(weight),
+        (2, 2),
+        "SAME",
+        dimension_numbers=("NHWC", "OHWI", "NHWC"),
     )
     ours = jax.jit(lambda w, b, x: Convolution(w, b)(x))(weight, bias, x)
     np.testing.assert_allclose(ours, library, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,7 @@
 """The loss and the score, against closed forms."""
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from headstart import models
 from headstart.data.federated import Schema
-from headstart.models import Classification
+from headstart.models import Classification, Score
 
 TABLE = Schema(shape=(3,), classes=3)
 TEXT = Schema(shape=(4,), classes=3, vocabulary=3)
@@ -24,11 +25,18 @@ def given(params: Any, x: jax.Array) -> jax.Array:
 LOGITS = models.from_functions(lambda key: jnp.zeros(()), given)
 
 
-def batch_of(schema: Schema, key: int = 0) -> tuple[jax.Array, jax.Array]:
-    tokens = jax.random.randint(jax.random.key(key), (5, *schema.shape), 0, 3)
+@partial(jax.jit, static_argnums=0)
+def score_of(schema: Schema, logits: jax.Array, y: jax.Array) -> Score:
+    """The score of these logits, whatever the inputs are."""
+    x = jnp.zeros((len(y), *schema.shape), jnp.uint8)
+    return Classification(LOGITS, schema).score(logits, (x, y))
+
+
+def batch_of(schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.random.default_rng(0).integers(3, size=(5, *schema.shape))
     if schema.vocabulary:
-        return tokens.astype(jnp.uint8), (tokens + 1) % 3
-    return tokens.astype(jnp.float32), tokens[:, 0]
+        return tokens.astype(np.uint8), (tokens + 1) % 3
+    return tokens.astype(np.float32), tokens[:, 0]
 
 
 @pytest.mark.parametrize(
@@ -38,15 +46,16 @@ def batch_of(schema: Schema, key: int = 0) -> tuple[jax.Array, jax.Array]:
 def test_loss_is_the_mean_of_the_scores_losses(model: Any, schema: Schema) -> None:
     objective = Classification(model, schema)
     params, batch = model.init(jax.random.key(0), schema), batch_of(schema)
-    score = objective.score(params, batch)
+    score = jax.jit(objective.score)(params, batch)
     assert score.loss.shape == score.correct.shape == score.finite.shape == (5,)
-    np.testing.assert_allclose(objective.loss(params, batch), jnp.mean(score.loss), rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(objective.loss)(params, batch), np.mean(score.loss), rtol=1e-6
+    )
 
 
 def test_loss_is_the_negative_log_probability_of_the_label() -> None:
     logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]))
-    objective = Classification(LOGITS, TABLE)
-    score = objective.score(logits, (jnp.zeros((2, 3)), jnp.array([0, 1])))
+    score = score_of(TABLE, logits, jnp.array([0, 1]))
     np.testing.assert_allclose(score.loss, [math.log(2), math.log(5)], rtol=1e-6)
     assert score.correct.tolist() == [1.0, 0.0]
     assert score.finite.tolist() == [True, True]
@@ -55,9 +64,8 @@ def test_loss_is_the_negative_log_probability_of_the_label() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("label", [0, 1, 2])
 def test_logits_that_are_not_numbers_are_never_correct(bad: float, label: int) -> None:
-    objective = Classification(LOGITS, TABLE)
     for logits in ([bad] * 3, [bad, 0.0, 1.0], [0.0, 1.0, bad]):
-        score = objective.score(jnp.array([logits]), (jnp.zeros((1, 3)), jnp.array([label])))
+        score = score_of(TABLE, jnp.array([logits]), jnp.array([label]))
         assert score.correct.tolist() == [0.0]
         assert score.finite.tolist() == [False]
 
@@ -65,8 +73,7 @@ def test_logits_that_are_not_numbers_are_never_correct(bad: float, label: int) -
 def test_a_sequence_scores_its_share_of_right_positions() -> None:
     y = jnp.array([[0, 1, 2, 0], [0, 0, 0, 0]])
     logits = 5.0 * jax.nn.one_hot(jnp.array([[0, 1, 2, 2], [1, 1, 1, 1]]), 3)
-    objective = Classification(LOGITS, TEXT)
-    score = objective.score(logits, (jnp.zeros((2, 4), jnp.uint8), y))
+    score = score_of(TEXT, logits, y)
     assert score.correct.tolist() == [0.75, 0.0]
     right, wrong = (math.log(math.exp(5) + 2) - z for z in (5, 0))
     np.testing.assert_allclose(score.loss, [(3 * right + wrong) / 4, wrong], rtol=1e-5)
@@ -74,9 +81,7 @@ def test_a_sequence_scores_its_share_of_right_positions() -> None:
 
 def test_one_bad_position_spoils_its_sequence_only() -> None:
     logits = 5.0 * jax.nn.one_hot(jnp.zeros((2, 4), int), 3)
-    objective = Classification(LOGITS, TEXT)
-    batch = jnp.zeros((2, 4), jnp.uint8), jnp.zeros((2, 4), int)
-    score = objective.score(logits.at[0, 1, 2].set(jnp.nan), batch)
+    score = score_of(TEXT, logits.at[0, 1, 2].set(jnp.nan), jnp.zeros((2, 4), int))
     assert score.correct.tolist() == [0.0, 1.0]
     assert score.finite.tolist() == [False, True]
 

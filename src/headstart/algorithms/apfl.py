@@ -114,7 +114,7 @@ class APFL(Algorithm):
 
         def step(models: tuple[Tree, Tree], t: Int[Array, ""]) -> tuple[tuple[Tree, Tree], Array]:
             w, v = models
-            batch = task.batch(jax.random.fold_in(jax.random.fold_in(key, t), 0), self.batch_size)
+            batch = task.batch(jax.random.fold_in(key, t), self.batch_size)
             loss, gradient = jax.value_and_grad(task.loss)(w, batch)
             towards = self._local_direction(w, v, share, task, batch)
             return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss

@@ -25,7 +25,7 @@ class FedAvg(Averaging):
         self, params: Tree, task: Task, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], Tree]:
         """The plain stochastic gradient."""
-        batch = task.batch(jax.random.fold_in(key, 0), self.batch_sizes[1])
+        batch = task.batch(key, self.batch_sizes[1])
         return jax.value_and_grad(task.loss)(params, batch)
 
     @property

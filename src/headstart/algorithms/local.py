@@ -80,7 +80,7 @@ class Local(Algorithm):
         """τ gradient steps on the client's own model."""
 
         def step(w: Tree, t: Int[Array, ""]) -> tuple[Tree, Array]:
-            batch = task.batch(jax.random.fold_in(jax.random.fold_in(key, t), 0), self.batch_size)
+            batch = task.batch(jax.random.fold_in(key, t), self.batch_size)
             loss, d = jax.value_and_grad(task.loss)(w, batch)
             return descend(w, d, self.local_lr), loss
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import equinox as eqx
-import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from headstart.algorithms.averaging import Averaging
@@ -61,16 +60,12 @@ class PerFedAvg(Averaging):
         )
 
     def draw(self, task: Task, key: PRNGKeyArray) -> MetaBatches:
-        """The batches of one local step; the outer one comes from the key FedAvg would use."""
+        """The independent batches of one local step; the outer one is what FedAvg would draw."""
         inner, outer, hessian = self.batch_sizes
-        steps = range(self.inner_steps)
-        keys = [jax.random.fold_in(key, i) for i in range(2 * self.inner_steps + 1)]
-        needed = steps if self.method != "first-order" else range(0)
-        return MetaBatches(
-            inner=[task.batch(keys[1 + 2 * step], inner) for step in steps],
-            outer=task.batch(keys[0], outer),
-            hessian=[task.batch(keys[2 + 2 * step], hessian) for step in needed],
-        )
+        steps = self.inner_steps
+        products = 0 if self.method == "first-order" else steps
+        drawn = task.batches(key, [outer] + [inner] * steps + [hessian] * products)
+        return MetaBatches(inner=drawn[1 : 1 + steps], outer=drawn[0], hessian=drawn[1 + steps :])
 
     @property
     def gradients_per_update(self) -> int:

@@ -172,13 +172,20 @@ def from_flax(module: Any) -> FromLinen | FromNNX:
 def _call(function: Callable[..., Any], key: Any, examples: Examples) -> Any:
     """The function of (key, examples) or of (key) alone, whichever it is."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        after_key = _positional(function)[1:]
     except ValueError:  # some built-in functions do not tell
         return function(key, examples)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
-    wants = len(required) > 1 or any(p.name == "examples" for p in positional[1:])
-    return function(key, examples) if wants else function(key)
+    wanted = any(p.default is p.empty or p.name == "examples" for p in after_key)
+    return function(key, examples) if wanted else function(key)
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Parameters that may be given by position; for a class, those of its ``__init__``."""
+    made = inspect.isclass(function)  # a metaclass may hide what its classes take
+    signature = inspect.signature(function.__init__ if made else function)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = [p for p in signature.parameters.values() if p.kind in kinds]
+    return found[1:] if made else found
 
 
 def _checked(model: Model, params: Tree, examples: Examples, where: str) -> Tree:

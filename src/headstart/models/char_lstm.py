@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.errors import ConfigError
 from headstart.models.contract import Examples
-from headstart.models.layers import Dense, dense, glorot, require_sizes, whole
+from headstart.models.layers import Dense, glorot, unbiased, width
 
 
 class LSTM(eqx.Module):
@@ -68,18 +68,19 @@ class CharLSTM:
     def __post_init__(self) -> None:
         """Refuse layers without units."""
         for name in ("embedding", "hidden", "layers"):
-            object.__setattr__(self, name, whole(f"model.{name}", getattr(self, name)))
-        require_sizes(embedding=self.embedding, hidden=self.hidden, layers=self.layers)
+            object.__setattr__(self, name, width(f"model.{name}", getattr(self, name)))
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> CharLSTMParams:
         """Parameters for these tokens."""
         _require_tokens(examples)
-        first, last, *keys = jax.random.split(key, 2 + self.layers)
-        inputs = [self.embedding] + [self.hidden] * (self.layers - 1)
+        first, second = jax.random.split(key)
+        n, inputs = self.hidden, (self.embedding, *[self.hidden] * (self.layers - 1))
+        shapes = [shape for i in inputs for shape in [(n, i)] * 4 + [(n, n)] * 4]
+        *gates, output = glorot(second, (*shapes, (examples.classes, n)))
         return CharLSTMParams(
             embedding=jax.random.normal(first, (examples.vocabulary, self.embedding)),
-            recurrent=tuple(_lstm(k, n, self.hidden) for k, n in zip(keys, inputs, strict=True)),
-            output=dense(last, self.hidden, examples.classes),
+            recurrent=tuple(_lstm(gates[k : k + 8]) for k in range(0, len(gates), 8)),
+            output=unbiased(output),
         )
 
     def apply(
@@ -102,12 +103,10 @@ def char_lstm(embedding: int = 8, hidden: int = 128, layers: int = 1) -> CharLST
     return CharLSTM(embedding, hidden, layers)
 
 
-def _lstm(key: PRNGKeyArray, inputs: int, hidden: int) -> LSTM:
-    keys = jax.random.split(key, 8)
-    driving = [glorot(k, (hidden, inputs)) for k in keys[:4]]
-    recurrent = [glorot(k, (hidden, hidden)) for k in keys[4:]]
-    bias = jnp.zeros((4, hidden)).at[1].set(1.0)
-    return LSTM(jnp.concatenate(driving), jnp.concatenate(recurrent), bias.ravel())
+def _lstm(gates: list[Array]) -> LSTM:
+    """A layer from the weights of i, f, g, o on the input, then on the state."""
+    bias = jnp.zeros((4, len(gates[0]))).at[1].set(1.0)
+    return LSTM(jnp.concatenate(gates[:4]), jnp.concatenate(gates[4:]), bias.ravel())
 
 
 def _require_tokens(examples: Examples) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
@@ -15,12 +14,12 @@ from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
-    chain,
+    dense_shapes,
     flatten,
     glorot,
     require_numbers,
-    require_sizes,
-    whole,
+    unbiased,
+    width,
     widths,
 )
 from headstart.options import require_one_of
@@ -40,12 +39,15 @@ class Convolution(eqx.Module):
     bias: Float[Array, " out"]
 
     # Windows are copied out and multiplied as one matrix. Clients have weights of their own, and
-    # a vmapped lax.conv becomes a grouped convolution, for which XLA has no fast kernel on CPUs.
-    # Gradient of ten clients with 40 images each, 16 and 32 channels, two cores, milliseconds:
-    #                          8 × 8 × 1   28 × 28 × 1   32 × 32 × 3
-    #     lax.conv, vmapped       @L8@          @L28@          @L32@
-    #     windows, vmapped        @W8@          @W28@          @W32@
-    # Pooling after convolutions of stride 1 instead of stride 2 cost four to ten times as much.
+    # a vmapped lax.conv becomes a grouped convolution, which is slow on CPUs.
+    # Gradients of ten clients with 40 images each, 16 and 32 channels, in milliseconds (least of
+    # 40 trials on two cores that other work shared, so read the ratios):
+    #                              8 × 8 × 1   28 × 28 × 1   32 × 32 × 3
+    #     lax.conv, vmapped            5.4          60           104
+    #     lax.conv, one by one         6.2          33            50
+    #     windows, vmapped             2.0          27            69
+    #     windows, one by one          2.5          24            40
+    # Windows of stride 1 with pooling cost about four times as much at 8 × 8, more at 28 × 28.
     def __call__(self, x: Shaped[Array, "batch h w in"]) -> Float[Array, "batch h/2 w/2 out"]:
         """The convolution of a batch of images."""
         outputs, k = self.weight.shape[:2]
@@ -86,24 +88,23 @@ class CNN:
         if not self.channels:
             raise ConfigError("model.channels=[] leaves no convolution; use model.name='mlp'")
         object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
-        object.__setattr__(self, "kernel", whole("model.kernel", self.kernel))
-        require_sizes(kernel=self.kernel)
+        object.__setattr__(self, "kernel", width("model.kernel", self.kernel))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> CNNParams:
         """Parameters for these images."""
         require_numbers("cnn", examples)
-        height, width, depth = _image(examples)
-        first, *keys = jax.random.split(key, 1 + len(self.channels))
+        rows, columns, depth = _image(examples)
         depths = (depth, *self.channels)
-        convolutions = tuple(
-            Convolution(glorot(k, (after, self.kernel, self.kernel, before)), jnp.zeros(after))
-            for k, before, after in zip(keys, depths[:-1], depths[1:], strict=True)
-        )
+        windows = tuple((*s[:1], self.kernel, self.kernel, *s[1:]) for s in dense_shapes(*depths))
         for _ in self.channels:
-            height, width = _halved(height), _halved(width)
-        sizes = (height * width * depths[-1], *self.hidden, examples.classes)
-        return CNNParams(convolutions, chain(first, sizes))
+            rows, columns = _halved(rows), _halved(columns)
+        shapes = dense_shapes(rows * columns * depths[-1], *self.hidden, examples.classes)
+        weights = glorot(key, windows + shapes)
+        return CNNParams(
+            tuple(Convolution(w, jnp.zeros(len(w))) for w in weights[: len(windows)]),
+            tuple(map(unbiased, weights[len(windows) :])),
+        )
 
     def apply(
         self, params: CNNParams, x: Shaped[Array, "batch h w c"]
@@ -136,9 +137,9 @@ def cnn(
 
 def windows(x: Shaped[Array, "batch h w c"], k: int) -> Shaped[Array, "batch h/2 w/2 k*k*c"]:
     """The k × k windows of each image, centred, each second one; zero outside the image."""
-    height, width = x.shape[1:3]
-    x = jnp.pad(x, ((0, 0), _margin(height, k), _margin(width, k), (0, 0)))
-    rows, columns = STRIDE * _halved(height), STRIDE * _halved(width)
+    margins = [_margin(size, k) for size in x.shape[1:3]]
+    rows, columns = (STRIDE * _halved(size) for size in x.shape[1:3])
+    x = jnp.pad(x, ((0, 0), *margins, (0, 0)))
     shifted = [
         x[:, a : a + rows : STRIDE, b : b + columns : STRIDE] for a in range(k) for b in range(k)
     ]
@@ -161,5 +162,5 @@ def _image(examples: Examples) -> tuple[int, int, int]:
             f"model.name='cnn' takes images (height, width, channels), but examples have shape "
             f"{tuple(examples.shape)}; use model.name='mlp'"
         )
-    height, width, depth = examples.shape
-    return height, width, depth
+    rows, columns, depth = examples.shape
+    return rows, columns, depth

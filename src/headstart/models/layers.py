@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -40,21 +42,31 @@ class Dense(eqx.Module):
         return x @ self.weight.T + self.bias[None, :]
 
 
-def dense(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
-    """A dense layer with Glorot-uniform weights and zero biases."""
-    return Dense(glorot(key, (outputs, inputs)), jnp.zeros(outputs))
-
-
-def glorot(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "out *window in"]:
+@partial(jax.jit, static_argnums=1)
+def glorot(key: PRNGKeyArray, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
     r"""Weights drawn uniformly with variance 2 / (fan in + fan out) (Glorot and Bengio 2010).
 
         W ~ U(−b, b),   b = √(6 / (fan in + fan out))
 
     The first axis counts outputs, the last inputs; axes between them are a window, whose size
-    multiplies both fans.
+    multiplies both fans. All weights come from one draw: with a draw for each shape, each compiled
+    by itself, the first ``init`` of a small CNN took six times as long.
     """
-    draw = jax.nn.initializers.glorot_uniform(in_axis=-1, out_axis=0)
-    return draw(key, shape, jnp.result_type(float))
+    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
+    parts = jnp.split(jax.random.uniform(key, (ends[-1],), minval=-1.0), ends[:-1])
+    fans = [math.prod(shape[1:-1]) * (shape[0] + shape[-1]) for shape in shapes]
+    drawn = zip(parts, shapes, fans, strict=True)
+    return [math.sqrt(6 / fan) * part.reshape(shape) for part, shape, fan in drawn]
+
+
+def unbiased(weight: Float[Array, "out in"]) -> Dense:
+    """A dense layer with these weights and zero biases."""
+    return Dense(weight, jnp.zeros(len(weight)))
+
+
+def dense_shapes(*sizes: int) -> tuple[tuple[int, int], ...]:
+    """Shapes of the weights from each size to the next, (out, in)."""
+    return tuple((after, before) for before, after in itertools.pairwise(sizes))
 
 
 def flatten(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch features"]:
@@ -65,7 +77,7 @@ def flatten(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch features"]:
 def widths(option: str, values: Any) -> tuple[int, ...]:
     """Layer sizes as a tuple of whole numbers of at least 1, or one clear line."""
     try:
-        sizes = tuple(whole(option, value) for value in values)
+        sizes = tuple(_whole(option, value) for value in values)
     except (TypeError, ConfigError):
         raise ConfigError(f"{option}={values!r} must be a list of whole numbers") from None
     if any(size < 1 for size in sizes):
@@ -73,20 +85,11 @@ def widths(option: str, values: Any) -> tuple[int, ...]:
     return sizes
 
 
-def whole(option: str, value: Any) -> int:
-    """The value as a Python integer, or one clear line."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{option}={value!r} must be a whole number") from None
-
-
-def require_sizes(**values: Any) -> None:
-    """Each option of the model is a whole number of at least 1."""
-    for name, value in values.items():
-        require_at_least(1, **{f"model.{name}": whole(f"model.{name}", value)})
+def width(option: str, value: Any) -> int:
+    """One size as a whole number of at least 1, or one clear line."""
+    size = _whole(option, value)
+    require_at_least(1, **{option: size})
+    return size
 
 
 def require_numbers(model: str, examples: Examples) -> None:
@@ -98,7 +101,10 @@ def require_numbers(model: str, examples: Examples) -> None:
         )
 
 
-def chain(key: PRNGKeyArray, sizes: Sequence[int]) -> tuple[Dense, ...]:
-    """Dense layers from each size to the next."""
-    keys = jax.random.split(key, len(sizes) - 1)
-    return tuple(dense(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True))
+def _whole(option: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{option}={value!r} must be a whole number") from None

@@ -10,7 +10,16 @@ import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart.models.contract import Examples
-from headstart.models.layers import ACTIVATIONS, Dense, chain, flatten, require_numbers, widths
+from headstart.models.layers import (
+    ACTIVATIONS,
+    Dense,
+    dense_shapes,
+    flatten,
+    glorot,
+    require_numbers,
+    unbiased,
+    widths,
+)
 from headstart.options import require_one_of
 
 
@@ -43,7 +52,8 @@ class MLP:
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
         """Parameters for these examples."""
         require_numbers("mlp", examples)
-        return MLPParams(chain(key, (math.prod(examples.shape), *self.hidden, examples.classes)))
+        shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.classes)
+        return MLPParams(tuple(map(unbiased, glorot(key, shapes))))
 
     def apply(
         self, params: MLPParams, x: Shaped[Array, "batch ..."]

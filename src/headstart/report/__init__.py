@@ -5,5 +5,6 @@ and without the data.
 """
 
 from headstart.report.page import make_report
+from headstart.report.tables import comparison_table, summary_table
 
-__all__ = ["make_report"]
+__all__ = ["comparison_table", "make_report", "summary_table"]

@@ -59,8 +59,8 @@ def rows_panel(clients: Sequence[Client], group: str) -> Figure:
         [joins, dots(some, before, rows, marker=hollow),
          dots(some, after, rows, marker={"color": colour, "size": 10})],
         title=f"{GROUP_NAMES[group]} ({len(clients):,})",
-        x={"title": {"text": "accuracy (%):  ○ before  ● after"}, "range": [-3, 103]},
-        y={"title": {"text": "client"}, "tickvals": list(rows), "showgrid": False,
+        x={"title": "accuracy (%):  ○ before  ● after", "range": [-3, 103]},
+        y={"title": "client", "tickvals": list(rows), "showgrid": False,
            "ticktext": [safe(c.name, 14) for c in some], "range": [-0.8, len(some) - 0.2]},
         height=max(220, 110 + 18 * len(some)),
     )  # fmt: skip
@@ -86,8 +86,8 @@ def histogram_panel(clients: Sequence[Client], group: str) -> Figure:
     return figure(
         traces,
         title=f"{GROUP_NAMES[group]} ({len(clients):,}): grey before, coloured after",
-        x={"title": {"text": "accuracy (%)"}, "range": [0, 100]},
-        y={"title": {"text": "clients"}},
+        x={"title": "accuracy (%)", "range": [0, 100]},
+        y={"title": "clients"},
         barmode="group",
         bargap=0.08,
         hovermode="x unified",
@@ -106,7 +106,7 @@ def scatter_panel(clients: Sequence[Client], group: str) -> Figure:
     return figure(
         [dots(some, before, after, marker={"color": colour, "size": 6})],
         title=f"{GROUP_NAMES[group]} ({len(clients):,}{shown})",
-        x={"title": {"text": "accuracy before (%)"}, "range": [-2, 102]},
-        y={"title": {"text": "accuracy after (%)"}, "range": [-2, 102]},
+        x={"title": "accuracy before (%)", "range": [-2, 102]},
+        y={"title": "accuracy after (%)", "range": [-2, 102]},
         shapes=[diagonal],
     )

@@ -24,7 +24,7 @@ from headstart.report.wording import (
     with_interval,
 )
 
-SHOWN_CLIENTS = 10
+SHOWN_CLIENTS = 5
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def comparison_content(comparison: Comparison) -> Content:
     words = [board.data, plural(len(board.seeds), "seed"), rounds]
     budgets = [(m.row.label, m.runs[0].summary) for m in comparison.methods if m.runs]
     return Content(
-        title=f"Comparison of {plural(len(board.rows), 'method')}",
+        title=("Comparison of " if comparison.path else "Side by side: ")
+        + plural(len(board.rows), "method"),
         subtitle=" · ".join(filter(None, words)),
         headline=comparison_headline(comparison),
         alarms=diverged(comparison),
@@ -192,7 +193,7 @@ def lowest_clients(run: Run, group: str, marked: bool) -> list[Cells]:
         for c in some
     ]
     title = f"{GROUP_NAMES[group]}: the lowest after adaptation"
-    return [Cells(title, head, rows, "All clients are in clients.csv.", marked)] if rows else []
+    return [Cells(title, head, rows, "The whole list is in clients.csv.", marked)] if rows else []
 
 
 def diverged(comparison: Comparison) -> list[str]:
@@ -218,12 +219,13 @@ def host_facts(run: Run) -> list[tuple[str, str]]:
 def run_commands(run: Run) -> list[Command]:
     """What to do after one run."""
     here, config = quoted(run.path), quoted(run.path / "config.toml")
+    steps = run.summary.adapt_steps or 1
     someone = next((c for c in run.clients if c.group == NEW), run.clients[0])
     return [
         Command(
             "Make the model one client's own",
             [f"headstart data export {config} --client {shlex.quote(someone.name)} --out mine.csv",
-             f"headstart personalize {here} --data mine.csv --steps {run.summary.adapt_steps or 1}"],
+             f"headstart personalize {here} --data mine.csv --steps {steps}"],
         ),
         Command(
             "Find out whether another method does better, over several seeds",
@@ -237,13 +239,13 @@ def run_commands(run: Run) -> list[Command]:
 def comparison_commands(comparison: Comparison) -> list[Command]:
     """What to do after a comparison."""
     firsts = [method.runs[0].path for method in comparison.methods if method.runs]
-    configs = " ".join(quoted(path / "config.toml") for path in firsts)
+    configs = [quoted(path / "config.toml") for path in firsts]
     more = max(5, 2 * len(comparison.board.seeds))
     out = "" if comparison.path is None else f" --out {quoted(comparison.path)}"
     commands = [
         Command(
             "Narrow the intervals with more seeds; runs that are done are not run again",
-            [f"headstart compare {configs} --seeds {more}{out}"],
+            [" \\\n    ".join(["headstart compare", *configs, f"--seeds {more}{out}"])],
         )
     ]
     if firsts:
@@ -263,7 +265,9 @@ def how_to_read(over: str) -> list[tuple[str, str]]:
     """The words used on the page."""
     return [
         ("before", "the shared model as every client receives it"),
-        ("after", "the client's own model, a few gradient steps later, on data it kept aside"),
+        ("after", "the client's own model, a few gradient steps on its own data later"),
+        ("accuracy", "share of right answers on examples the client kept aside; every client "
+         "counts the same"),
         ("clients in training", "clients whose updates shaped the shared model"),
         ("clients that joined later", "clients kept out of training altogether, the honest test "
          "of what a newcomer can expect"),

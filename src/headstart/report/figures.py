@@ -29,8 +29,8 @@ from headstart.report.writing import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis
     from matplotlib.figure import Figure
-    from matplotlib.ticker import Formatter
 
 STYLE: Any = {
     "font.size": 9,
@@ -98,6 +98,7 @@ def run_figures(run: Run) -> dict[str, Figure]:
         curves = lines.run_adaptation(run)
         draw_lines(axes, curves, "adaptation steps on own data", "accuracy (%)")
         accuracy_range(axes, curves)
+        whole_ticks(axes.xaxis)
         mark_steps(axes, run.summary.adapt_steps)
         label_ends(axes, curves)
         found["adaptation"] = figure
@@ -132,7 +133,7 @@ def add_gradients_axis(ax: Axes, last: Evaluation) -> None:
         return spent / scale
 
     below = ax.secondary_xaxis(-0.24, functions=(spent, rounds))
-    below.xaxis.set_major_formatter(thousands())
+    whole_ticks(below.xaxis)
     below.set_xlabel(AXIS_TITLES["gradients"])
 
 
@@ -187,7 +188,7 @@ def lines_figure(
         y_title = f"accuracy {when} (%)".replace("  ", " ") if ax is axes[0] else ""
         draw_lines(ax, some, x_title, y_title, GROUP_NAMES[group])
         mark_steps(ax, steps)
-        ax.xaxis.set_major_formatter(thousands())
+        whole_ticks(ax.xaxis)
     accuracy_range(axes[-1], [line for some in curves.values() for line in some])
     label_ends(axes[-1], list(curves.values())[-1])
     return figure
@@ -226,11 +227,12 @@ def panels(
     return figure, list(figure.subplots(1, count, sharey=share, squeeze=False)[0])
 
 
-def thousands() -> Formatter:
-    """Ticks as 500, 10 k, 2 M."""
-    from matplotlib.ticker import EngFormatter
+def whole_ticks(axis: XAxis) -> None:
+    """Ticks at whole numbers, as 500, 10 k, 2 M."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    return EngFormatter()
+    axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.set_major_formatter(EngFormatter())
 
 
 def mark_steps(ax: Axes, steps: int | None) -> None:

@@ -42,8 +42,8 @@ def read(paths: Sequence[Path]) -> Run | Comparison:
 def gather(runs: Sequence[Run]) -> Comparison:
     """The runs as a comparison without a baseline."""
     labelled = by_label(runs)
-    methods = tuple(Method(row(label, some), tuple(some)) for label, some in labelled.items())
-    several = any(len(some) > 1 for some in labelled.values())
+    over = "seeds" if any(len(some) > 1 for some in labelled.values()) else "clients"
+    methods = tuple(Method(row(label, some, over), tuple(some)) for label, some in labelled.items())
     first = runs[0].summary
     board = Board(
         rows=tuple(method.row for method in methods),
@@ -54,7 +54,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
         adapt_on="test" if any(r.summary.adapt_on == "test" for r in runs) else "train",
         data=first.data,
     )
-    return Comparison(None, board, methods, "seeds" if several else "clients")
+    return Comparison(None, board, methods, over)
 
 
 def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -73,10 +73,10 @@ def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return apart
 
 
-def row(label: str, runs: Sequence[Run]) -> Row:
-    """One method: a single run as it is, several as mean and interval over seeds."""
+def row(label: str, runs: Sequence[Run], over: str) -> Row:
+    """One method: mean and interval over seeds, or of a single run over its clients."""
     first = runs[0].summary
-    single = len(runs) == 1
+    single = over == "clients"
     seconds = [run.summary.seconds for run in runs]
     return Row(
         label=label,

@@ -89,7 +89,7 @@ def learning(comparison: Comparison, group: str, when: When, axis: Axis) -> list
     looks = looks_of(comparison)
     lines = []
     for method in comparison.methods:
-        x, stats = _over_training(method, group, when, axis)
+        x, stats = _over_training(method, group, when, axis, comparison.over)
         if any(s.mean is not None for s in stats):
             lines.append(_line(looks[method.row.label], x, stats))
     return lines
@@ -120,11 +120,11 @@ def adaptation(comparison: Comparison, group: str) -> list[Line]:
 
 
 def _over_training(
-    method: Method, group: str, when: When, axis: Axis
+    method: Method, group: str, when: When, axis: Axis, over: str
 ) -> tuple[tuple[float, ...], list[Stat]]:
     rounds = _shared_rounds(method)
     table = [[_stat(run, r, group, when) for run in method.runs] for r in rounds]
-    if len(method.runs) == 1:
+    if over == "clients":
         return _positions(method, rounds, axis), [row[0] for row in table]
     return _positions(method, rounds, axis), [over_seeds([s.mean for s in row]) for row in table]
 

@@ -11,7 +11,7 @@ from headstart.report.palette import GREY, Look, translucent
 from headstart.report.panels import Trace, figure, safe
 from headstart.report.people import MOST_DOTS, jitter, percents, pooled
 from headstart.report.reading import Comparison, Method
-from headstart.report.records import GROUP_NAMES, Board, Difference
+from headstart.report.records import GROUP_NAMES, Board, Difference, Row
 from headstart.report.spread import box, floor_ten
 from headstart.report.wording import points
 
@@ -32,7 +32,7 @@ def methods_panel(
     return figure(
         traces,
         title=GROUP_NAMES[group],
-        x={"title": {"text": f"accuracy {when} (%)"},
+        x={"title": f"accuracy {when} (%)",
            "range": [floor_ten(percents(everyone, when)) - 2, 102]},
         y=method_axis([method.row.label for method in comparison.methods]),
         height=110 + 52 * len(comparison.methods),
@@ -74,11 +74,21 @@ def differences_panel(board: Board, group: str, looks: Mapping[str, Look]) -> Fi
     return figure(
         traces,
         title=GROUP_NAMES[group],
-        x={"title": {"text": f"points against {safe(board.baseline or '', 24)}"},
-           "zeroline": True, "zerolinecolor": GREY, "zerolinewidth": 2, "rangemode": "tozero"},
-        y=method_axis([row.label for row in rows]),
+        x={"title": f"points against {safe(board.baseline or '', 24)}", "zeroline": True,
+           "zerolinecolor": GREY, "zerolinewidth": 2, "range": reach(rows, group)},
+        y=method_axis([row.label for row in rows], [verdict(row, group) for row in rows]),
         height=120 + 60 * max(1, len(rows)),
     )  # fmt: skip
+
+
+def reach(rows: Sequence[Row], group: str) -> list[float]:
+    """From the leftmost to the rightmost end, zero included, with some room."""
+    found = [row.differences[group] for row in rows if group in row.differences]
+    ends = [100 * (d.mean + side * (d.ci95 or 0)) for d in found for side in (-1, 1)]
+    seeds = [100 * v for d in found for v in d.values if v is not None]
+    low, high = min(0, *ends, *seeds), max(0, *ends, *seeds)
+    room = 0.08 * (high - low) or 1
+    return [low - room, high + room]
 
 
 def difference_traces(difference: Difference, row: int, look: Look) -> list[Trace]:
@@ -97,12 +107,19 @@ def difference_traces(difference: Difference, row: int, look: Look) -> list[Trac
     if width is not None:
         middle["error_x"] = {"type": "data", "array": [width], "color": look.colour,
                              "thickness": 2.4, "width": 6}  # fmt: skip
-    words = base | {"mode": "text", "x": [mean], "y": [row - 0.3], "text": [difference.verdict],
-                    "textfont": {"size": 11.5}, "hoverinfo": "skip"}  # fmt: skip
-    return [each, middle, words]
+    return [each, middle]
 
 
-def method_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """A row for each method, the first on top."""
-    return {"tickvals": list(range(len(labels))), "ticktext": [safe(label, 20) for label in labels],
+def verdict(row: Row, group: str) -> str:
+    """What the interval shows, in words."""
+    difference = row.differences.get(group)
+    return "not compared" if difference is None else difference.verdict
+
+
+def method_axis(labels: Sequence[str], below: Sequence[str] = ()) -> dict[str, Any]:
+    """A row for each method, the first on top, with a word below its name."""
+    names = [safe(label, 20) for label in labels]
+    if below:
+        names = [f"<b>{name}</b><br>{word}" for name, word in zip(names, below, strict=True)]
+    return {"tickvals": list(range(len(labels))), "ticktext": names,
             "range": [len(labels) - 0.4, -0.6], "showgrid": False}  # fmt: skip

@@ -75,13 +75,24 @@ def environment() -> Environment:
     """Templates of this package; every value is escaped unless it is marked as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    env = Environment(
         loader=PackageLoader("headstart.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    env.filters["glued"] = glued
+    return env
+
+
+def glued(text: str) -> str:
+    r"""Numbers that no line break tears from their units and intervals.
+
+    >>> glued("97.1 % ± 0.8 on average").split(" ")
+    ['97.1\xa0%\xa0±\xa00.8', 'on', 'average']
+    """
+    return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")
 
 
 def source(env: Environment, name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from headstart.report.lines import Line
@@ -24,8 +25,13 @@ Trace = dict[str, Any]
 
 
 def safe(text: str, most: int | None = None) -> str:
-    """Text of the user's as Plotly shall show it, letter by letter."""
-    return html.escape(text if most is None else short(text, most), quote=False)
+    """Text of the user's as Plotly shall show it, letter by letter: no tags, no mathematics.
+
+    >>> safe("<b>$x$")
+    '&lt;b&gt;&#36;x&#36;'
+    """
+    plain = html.escape(text if most is None else short(text, most), quote=False)
+    return plain.replace("$", "&#36;")
 
 
 def figure(
@@ -40,6 +46,10 @@ def figure(
     """A panel in the page's look; texts take their colour from the page's style sheet."""
     from plotly.graph_objects import Figure
 
+    def titled(own: Mapping[str, Any]) -> dict[str, Any]:
+        title = {"text": own.get("title", ""), "font": {"size": 13}}
+        return axis | dict(own) | {"title": title}
+
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": "#888", "ticks": "outside",
             "tickcolor": GRID, "automargin": True}  # fmt: skip
     style = {
@@ -51,22 +61,33 @@ def figure(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#999", "activecolor": "#666"},
         "hoverlabel": {"bgcolor": "#fff", "font": {"color": "#222"}, "bordercolor": "#bbb"},
     }
     return Figure(
         data=list(traces),
-        layout=style | layout | {"xaxis": axis | dict(x), "yaxis": axis | dict(y)},
+        layout=style | layout | {"xaxis": titled(x), "yaxis": titled(y)},
     )
 
 
 def lines_panel(
-    lines: Sequence[Line], x_title: str, y_title: str, title: str = "", *, steps: int | None = None
+    lines: Sequence[Line],
+    x_title: str,
+    y_title: str,
+    title: str = "",
+    *,
+    steps: int | None = None,
+    floor: float | None = None,
 ) -> Figure:
-    """Lines with bands; one box names all lines at a position, if they share positions."""
+    """Lines with bands; one box names all lines at a position, if they share positions.
+
+    ``steps`` is where a dotted line stands, ``floor`` the lowest accuracy on the axis.
+    """
     percent = y_title.endswith("(%)")
     numbers = [v for line in lines for v in (*line.y, *line.low) if v is not None]
-    y: dict[str, Any] = {"title": {"text": y_title}}
-    y["range"] = [floor_ten(numbers) - 1, 101] if percent else [0, 1.08 * max(numbers, default=1)]
+    low = floor_ten(numbers) if floor is None else floor
+    limits = [low - 1, 101] if percent else [0, 1.08 * max(numbers, default=1)]
+    few = steps is not None and max(x for line in lines for x in line.x) <= 12
     shared = len({line.x for line in lines}) == 1
     marker = {"type": "line", "x0": steps, "x1": steps, "y0": 0, "y1": 1, "yref": "paper",
               "line": {"color": GREY, "width": 1, "dash": "dot"}}  # fmt: skip
@@ -74,8 +95,8 @@ def lines_panel(
     return figure(
         traces,
         title=title,
-        x={"title": {"text": x_title}},
-        y=y,
+        x={"title": x_title} | ({"dtick": 1} if few else {}),
+        y={"title": y_title, "range": limits},
         hovermode="x unified" if shared else "closest",
         shapes=[marker] if steps else [],
     )
@@ -85,11 +106,10 @@ def line_traces(line: Line, percent: bool) -> list[Trace]:
     """The band, if there is one, and the line."""
     look = line.look
     base = {"type": "scatter", "legendgroup": look.key, "name": safe(look.label)}
-    ends = [(x, a, b) for x, a, b in zip(line.x, line.low, line.high, strict=False)
-            if a is not None and b is not None]  # fmt: skip
+    x, y = band_outline(line)
     band = base | {
-        "x": [e[0] for e in ends] + [e[0] for e in reversed(ends)],
-        "y": [e[2] for e in ends] + [e[1] for e in reversed(ends)],
+        "x": x,
+        "y": y,
         "fill": "toself",
         "fillcolor": translucent(look.colour, 0.1),
         "line": {"width": 0.6, "color": translucent(look.colour, 0.35)},
@@ -105,7 +125,23 @@ def line_traces(line: Line, percent: bool) -> list[Trace]:
         "text": [point_text(line, i, percent) for i in range(len(line.x))],
         "hovertemplate": "%{text}<extra></extra>",
     }
-    return [band, drawn] if ends else [drawn]
+    return [band, drawn] if x else [drawn]
+
+
+def band_outline(line: Line) -> tuple[list[float | None], list[float | None]]:
+    """The corners of the band, there along its top and back along its bottom.
+
+    Where there is no interval the band is interrupted.
+    """
+    corners = list(zip(line.x, line.low, line.high, strict=False))
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for whole, part in groupby(corners, key=lambda c: c[1] is not None and c[2] is not None):
+        if whole:
+            piece = list(part)
+            xs += [c[0] for c in piece] + [c[0] for c in reversed(piece)] + [None]
+            ys += [c[2] for c in piece] + [c[1] for c in reversed(piece)] + [None]
+    return xs, ys
 
 
 def point_text(line: Line, index: int, percent: bool) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headstart.report import lines
 from headstart.report.client_panels import histogram_panel, rows_panel, scatter_panel
-from headstart.report.lines import AXIS_TITLES, Axis, When, groups_of, looks_of
+from headstart.report.lines import AXIS_TITLES, Axis, Line, When, groups_of, looks_of
 from headstart.report.method_panels import differences_panel, methods_panel
 from headstart.report.palette import Look
 from headstart.report.panels import lines_panel
 from headstart.report.people import MOST_ROWS
 from headstart.report.reading import Client, Comparison, Run
 from headstart.report.records import GROUP_NAMES
+from headstart.report.spread import floor_ten
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -49,7 +50,20 @@ class Plot:
 def plots_of(thing: Run | Comparison) -> list[Plot]:
     """All plots of a run or a comparison; empty ones are left out."""
     plots = run_plots(thing) if isinstance(thing, Run) else comparison_plots(thing)
+    about = thing.summary if isinstance(thing, Run) else thing.board
+    if about.adapt_on == "test":
+        for panel in (p for plot in plots for view in plot.views for p in view.panels):
+            mark(panel)
     return [plot for plot in plots if any(view.panels for view in plot.views)]
+
+
+def mark(panel: Figure) -> None:
+    """A warning inside the panel, which stays when the panel is saved as an image."""
+    if "loss" not in (panel.layout.yaxis.title.text or ""):
+        panel.add_annotation(
+            text="⚠ adapted on the data that is scored", font={"size": 10, "color": "#C2001B"},
+            xref="paper", yref="paper", x=0, y=1, xanchor="left", yanchor="bottom", showarrow=False,
+        )  # fmt: skip
 
 
 def run_plots(run: Run) -> list[Plot]:
@@ -117,7 +131,8 @@ def clients_views(run: Run) -> tuple[str, list[View]]:
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
     """Several methods: differences, adaptation, learning, clients."""
-    looks = list(looks_of(comparison).values())
+    named = looks_of(comparison)
+    looks = [named[method.row.label] for method in comparison.methods if method.runs]
     band = f"Band: 95 % confidence interval over {comparison.over}."
     return [
         Plot(
@@ -159,11 +174,7 @@ def method_adaptation_panels(comparison: Comparison) -> list[Figure]:
     """Accuracy against adaptation steps for each group."""
     steps = comparison.board.adapt_steps
     curves = {group: lines.adaptation(comparison, group) for group in groups_of(comparison)}
-    return [
-        lines_panel(some, STEPS, "accuracy (%)", GROUP_NAMES[group], steps=steps)
-        for group, some in curves.items()
-        if some
-    ]
+    return grouped(curves, STEPS, "accuracy (%)", steps)
 
 
 def learning_views(comparison: Comparison) -> list[View]:
@@ -182,9 +193,17 @@ def learning_views(comparison: Comparison) -> list[View]:
 def learning_panels(comparison: Comparison, when: When, axis: Axis) -> list[Figure]:
     """Accuracy over training for each group."""
     curves = {g: lines.learning(comparison, g, when, axis) for g in groups_of(comparison)}
-    title = f"accuracy {when} (%)"
+    return grouped(curves, AXIS_TITLES[axis], f"accuracy {when} (%)")
+
+
+def grouped(
+    curves: Mapping[str, Sequence[Line]], x_title: str, y_title: str, steps: int | None = None
+) -> list[Figure]:
+    """A panel for each group, all with the same range of accuracies."""
+    every = [v for some in curves.values() for ln in some for v in (*ln.y, *ln.low)]
+    floor = floor_ten([v for v in every if v is not None])
     return [
-        lines_panel(some, AXIS_TITLES[axis], title, GROUP_NAMES[group])
+        lines_panel(some, x_title, y_title, GROUP_NAMES[group], steps=steps, floor=floor)
         for group, some in curves.items()
         if some
     ]

@@ -15,7 +15,6 @@ from headstart.report.records import (
     WORSE,
     Board,
     Difference,
-    Pair,
     Row,
     Stat,
     Summary,
@@ -89,21 +88,16 @@ def listed(names: Sequence[str]) -> str:
 
 def run_headline(summary: Summary) -> list[str]:
     """What one run reached, one sentence for each group of clients."""
-    when = f"After {plural(summary.adapt_steps, 'adaptation step')} on their own data"
+    steps = plural(summary.adapt_steps, "adaptation step")
     lines = []
-    for group in GROUPS:
-        if group not in summary.groups:
+    for group, pair in summary.groups.items():
+        reached = f"{GROUP_NAMES[group]} reach {with_interval(pair.after)}"
+        if summary.adapt_steps == 0:
+            lines.append(f"{reached} without adaptation.")
             continue
-        who = GROUP_NAMES[group].lower()
-        lines.append(_reached(who, when, summary.groups[group], summary.adapt_steps))
+        when = f" after {steps} on their own data" if not lines else ""
+        lines.append(f"{reached}{when} (before: {share(pair.before.mean)}).")
     return lines
-
-
-def _reached(who: str, when: str, pair: Pair, steps: int) -> str:
-    if steps == 0:
-        return f"Without adaptation, {who} reach {with_interval(pair.before)} on average."
-    after, before = with_interval(pair.after), with_interval(pair.before)
-    return f"{when}, {who} reach {after} on average (before: {before})."
 
 
 def comparison_headline(comparison: Comparison) -> list[str]:
@@ -126,7 +120,6 @@ def _against_baseline(board: Board, group: str) -> str:
     """Differences that are shown first; whatever the interval leaves open is called open."""
     judged = {row.label: row.differences[group] for row in board.rows if group in row.differences}
     base = next((r for r in board.rows if r.label == board.baseline), None)
-    against = f"{board.baseline}{_level(base, group)}"
     parts = [
         f"{label} is {d.verdict} than {board.baseline} by {points(d).lstrip('+−')} points"
         for label, d in judged.items()
@@ -134,16 +127,18 @@ def _against_baseline(board: Board, group: str) -> str:
     ]
     open_ = [f"{label} ({points(d)})" for label, d in judged.items() if d.verdict == NOT_SHOWN]
     if open_:
-        parts.append(f"no difference to {against} is shown for {listed(open_)}")
+        parts.append(f"no difference to {board.baseline} is shown for {listed(open_)}")
     if any(d.verdict == UNDECIDED for d in judged.values()):
         parts.append("one seed cannot show a difference")
     if not parts:
-        parts.append(f"nothing could be compared with {against}")
-    return f"{GROUP_NAMES[group]}, {_when(board)}: {'; '.join(parts)}."
+        parts.append(f"nothing could be compared with {board.baseline}")
+    return f"{GROUP_NAMES[group]}, {_when(board)}{_level(base, group)}: {'; '.join(parts)}."
 
 
 def _level(row: Row | None, group: str) -> str:
-    return f" ({with_interval(row.groups[group].after)})" if row and group in row.groups else ""
+    if row is None or group not in row.groups:
+        return ""
+    return f" ({row.label}: {with_interval(row.groups[group].after)})"
 
 
 def _with(board: Board, group: str) -> list[Row]:

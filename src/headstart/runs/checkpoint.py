@@ -26,6 +26,7 @@ from headstart.simulation.simulation import Progress
 from headstart.trees import Tree, names
 
 FORMAT = "headstart-checkpoint-1"
+MODEL_FORMAT = "headstart-model-1"
 KEPT = 2
 
 
@@ -48,13 +49,13 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> P
         "format": FORMAT,
         "fingerprint": fingerprint,
         "checksum": checksum(tensors),
-        "round": str(progress.round),
-        "seconds": repr(checkpoint.seconds),
-        "evaluation_seconds": repr(checkpoint.evaluation_seconds),
-        "records": json.dumps(checkpoint.records, allow_nan=False),
+        "round": progress.round,
+        "seconds": checkpoint.seconds,
+        "evaluation_seconds": checkpoint.evaluation_seconds,
+        "records": checkpoint.records,
     }
     path = folder / f"round-{progress.round:09d}.safetensors"
-    write_bytes(path, save(tensors, metadata=header))
+    write_tensors(path, tensors, header)
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
@@ -80,18 +81,23 @@ def load_checkpoint(path: Path, frame: Progress, fingerprint: str | None) -> Che
         raise CheckpointError(f"{path} belongs to a run with another configuration")
     losses = tensors.pop("losses", np.zeros(0))
     parts = fill({"state": frame.state, "memory": frame.memory}, tensors, path)
-    progress = Progress(int(header["round"]), parts["state"], parts["memory"], losses)
-    return Checkpoint(
-        progress,
-        seconds=float(header["seconds"]),
-        evaluation_seconds=float(header["evaluation_seconds"]),
-        records=json.loads(header["records"]),
-    )
+    progress = Progress(header["round"], parts["state"], parts["memory"], losses)
+    return Checkpoint(progress, header["seconds"], header["evaluation_seconds"], header["records"])
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """All checkpoint files, oldest first."""
     return sorted(folder.glob("round-*.safetensors"))
+
+
+def write_tensors(path: Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    """A safetensors file; the header is one JSON entry, since the order of several is not fixed."""
+    write_bytes(path, save(tensors, metadata={"headstart": json.dumps(header, allow_nan=False)}))
+
+
+def save_model(path: Path, params: Tree, algorithm: str) -> None:
+    """A model's parameters under their names; equal models give equal files."""
+    write_tensors(path, named_arrays(params), {"format": MODEL_FORMAT, "algorithm": algorithm})
 
 
 def named_arrays(tree: Tree) -> dict[str, np.ndarray]:
@@ -126,10 +132,10 @@ def checksum(tensors: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         with safe_open(path, framework="np") as file:
-            header = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get("headstart", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error})") from None

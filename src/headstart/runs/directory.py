@@ -7,16 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save
-
 from headstart.data.federated import Schema
 from headstart.errors import InputError, OutputError
-from headstart.runs.checkpoint import named_arrays
+from headstart.runs.checkpoint import save_model
 from headstart.runs.config import Experiment, read_toml
 from headstart.runs.files import (
     append_line,
     clear_write_errors,
-    write_bytes,
     write_json,
     write_text,
 )
@@ -100,8 +97,7 @@ class RunDirectory:
         self, summary: dict[str, Any], clients: list[dict[str, Any]], model: Tree
     ) -> None:
         """The results; the summary comes last, because it says that the run is complete."""
-        metadata = {"format": "headstart-model-1", "algorithm": summary["algorithm"]}
-        write_bytes(self.path / "model.safetensors", save(named_arrays(model), metadata=metadata))
+        save_model(self.path / "model.safetensors", model, summary["algorithm"])
         write_text(self.path / "clients.csv", as_csv(clients))
         write_json(self.path / "summary.json", summary)
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 
 from headstart.data.examples import read_examples
 from headstart.errors import ConfigError, DataError
-from headstart.runs.checkpoint import named_arrays
-from headstart.runs.files import write_bytes, write_json
+from headstart.runs.checkpoint import save_model
+from headstart.runs.files import write_json
 from headstart.runs.loading import load_run
 from headstart.runs.run import personalize
 
@@ -46,8 +45,7 @@ def personalize_file(
         "accuracy_after": after.accuracy(x[test], y[test]),
         "model": str(model),
     }
-    metadata = {"format": "headstart-model-1", "algorithm": run.summary["algorithm"]}
-    write_bytes(model, save(named_arrays(after.params), metadata=metadata))
+    save_model(model, after.params, run.summary["algorithm"])
     write_json(model.with_suffix(".json"), result)
     return result
 

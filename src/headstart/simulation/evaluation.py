@@ -124,4 +124,5 @@ def score_all(task: Task, params: Tree) -> Float[Array, " 3"]:
 
     blocks = (task.count + BLOCK - 1) // BLOCK
     loss, correct, bad = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((3,)))
-    return jnp.stack([loss / task.count, correct / task.count, (bad == 0).astype(float)])
+    loss, correct = loss / task.count, correct / task.count
+    return jnp.stack([loss, correct, ((bad == 0) & jnp.isfinite(loss)).astype(float)])

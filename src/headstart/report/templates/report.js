@@ -4,48 +4,59 @@
   const config = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    modeBarButtons: [["toImage", "resetScale2d"]],
     toImageButtonOptions: { format: "svg" },
   };
+  const touch = window.matchMedia("(pointer: coarse)").matches;
 
   function isHidden(section, series) {
     const button = section.querySelector('[data-series="' + series + '"]');
     return button !== null && button.getAttribute("aria-pressed") === "false";
   }
 
+  function newPanel() {
+    const panel = document.createElement("div");
+    panel.className = "panel";
+    return panel;
+  }
+
   function draw(section, view) {
     const panels = section.querySelector(".panels");
-    panels.querySelectorAll(".panel").forEach((old) => Plotly.purge(old));
-    panels.replaceChildren();
-    data[section.dataset.plot][view].forEach((figure) => {
-      const panel = document.createElement("div");
-      panel.className = "panel";
-      panels.append(panel);
+    const figures = data[section.dataset.plot][view];
+    Array.from(panels.children).forEach((old) => Plotly.purge(old));
+    // All panels stand in the grid before the first is drawn: a plot takes its width from there.
+    panels.replaceChildren(...figures.map(newPanel));
+    return Promise.all(figures.map((figure, index) => {
       figure.data.forEach((trace) => {
         trace.visible = !(trace.legendgroup && isHidden(section, trace.legendgroup));
       });
-      Plotly.newPlot(panel, figure.data, figure.layout, config);
-    });
+      // A finger that moves over a plot scrolls the page.
+      figure.layout.dragmode = touch ? false : "zoom";
+      return Plotly.newPlot(panels.children[index], figure.data, figure.layout, config);
+    }));
   }
 
   document.querySelectorAll(".plot").forEach((section) => {
     let shown = 0;
+    // One drawing after the other: a plot must not be removed while it is being drawn.
+    let drawing = draw(section, shown);
+    const redraw = () => { drawing = drawing.then(() => draw(section, shown)); };
+
     const views = Array.from(section.querySelectorAll(".views button"));
     views.forEach((button, index) => {
       button.addEventListener("click", () => {
         shown = index;
         views.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
-        draw(section, shown);
+        redraw();
       });
     });
     section.querySelectorAll(".legend button").forEach((button) => {
       button.addEventListener("click", () => {
         const pressed = button.getAttribute("aria-pressed") === "true";
         button.setAttribute("aria-pressed", String(!pressed));
-        draw(section, shown);
+        redraw();
       });
     });
-    draw(section, shown);
   });
 
   window.addEventListener("beforeprint", () => {

@@ -1,0 +1,82 @@
+"""The page in a real browser: plots are drawn, buttons work, nothing complains."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headstart.report.page import render
+from headstart.report.reading import read_comparison, read_run
+
+Maker = Callable[..., Path]
+PROD = """<script>
+addEventListener("load", () => {
+  const press = (what) => document.querySelectorAll(what).forEach((button) => button.click());
+  press(".views button");
+  press(".legend button");
+  setTimeout(() => {
+    const lines = document.querySelectorAll(".plot .scatterlayer .trace").length;
+    document.body.setAttribute("data-left", String(lines));
+  }, 3000);
+});
+</script></body>"""
+
+
+def browse(chromium: str, page: Path, profile: Path, *options: str) -> tuple[str, str]:
+    """The page's elements after its scripts have run, and what the browser logged."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+             "--no-first-run", f"--user-data-dir={profile}", "--virtual-time-budget=8000",
+             "--window-size=1200,1600", "--hide-scrollbars", "--enable-logging=stderr"]  # fmt: skip
+    command = [chromium, *flags, *options, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, done.stderr
+
+
+def complaints(log: str) -> list[str]:
+    """What the page's own code or the security policy reported to the console."""
+    return [line for line in log.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_plots_are_drawn_and_nothing_is_fetched(
+    chromium: str, tmp_path: Path, make_comparison: Maker
+) -> None:
+    from matplotlib.image import imread
+
+    page = tmp_path / "page.html"
+    whole = read_comparison(make_comparison(tmp_path / "cmp", label="<b>$x$</b>"))
+    page.write_text(render(whole), encoding="utf-8")
+    shot = tmp_path / "page.png"
+    dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom", f"--screenshot={shot}")
+    # Under `default-src 'none'` every attempt to fetch something is a complaint.
+    assert complaints(log) == []
+    panels = dom.count('class="panel js-plotly-plot"')
+    assert panels == 8
+    assert dom.count('class="main-svg"') >= panels
+    assert "&lt;b&gt;$x$&lt;/b&gt;" in dom
+    pixels = imread(shot)
+    assert pixels.shape[:2] == (1600, 1200)
+    assert pixels[:, :, :3].std() > 0.02
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_buttons_change_views_and_hide_lines(
+    chromium: str, tmp_path: Path, make_run: Maker
+) -> None:
+    many = [(i / 200, i / 100) for i in range(100)]
+    page = tmp_path / "page.html"
+    text = render(read_run(make_run(tmp_path / "run", known=many)))
+    begin = text.index('<meta http-equiv="Content-Security-Policy"')
+    text = text[:begin] + text[text.index(">", begin) + 1 :]
+    page.write_text(text.replace("</body>", PROD), encoding="utf-8")
+    dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom")
+    assert complaints(log) == []
+    assert 'aria-pressed="true">each client' in dom
+    assert 'aria-pressed="false">distribution' in dom
+    # All lines are hidden: the dots of the two groups of clients and the training loss are left.
+    assert 'data-left="3"' in dom
