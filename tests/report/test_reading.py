@@ -13,6 +13,10 @@ from headstart.report.gathering import read
 from headstart.report.reading import Comparison, Run, read_comparison, read_run
 
 Maker = Callable[..., Path]
+HEAD = (
+    "client,name,kind,train_examples,test_examples,classes,"
+    "loss_before,loss_after,accuracy_before,accuracy_after"
+)
 
 
 def test_a_run_is_read_whole(tmp_path: Path, make_run: Maker) -> None:
@@ -55,6 +59,7 @@ def test_numbers_that_are_not_finite_become_none(tmp_path: Path, make_run: Maker
         ("metrics.jsonl", '{"round": 0', "line 1"),
         ("clients.csv", "client,name\n0,a\n", "it has no 'kind'"),
         ("clients.csv", "", "holds no client"),
+        ("clients.csv", f"{HEAD}\n0,a,new,1,1,1,1,1,1,1\n", "it has no known client"),
         ("config.toml", None, "neither a run nor a comparison"),
     ],
 )
@@ -69,6 +74,14 @@ def test_what_is_missing_or_damaged_is_named(
         read_run(folder)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_curve_of_another_length_is_damage(tmp_path: Path, make_run: Maker) -> None:
+    folder = make_run(tmp_path / "run")
+    text = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(text.replace('"steps": [0, 1, 2]', '"steps": [0, 1]'))
+    with pytest.raises(InputError, match="too few or too many points"):
+        read_run(folder)
 
 
 def test_other_things_are_refused(tmp_path: Path) -> None:

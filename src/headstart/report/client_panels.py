@@ -25,8 +25,8 @@ def client_text(client: Client, extra: str = "") -> str:
     return (
         f"<b>client {safe(client.name, 60)}</b>{extra}<br>"
         f"{share(client.before)} → {share(client.after)}<br>"
-        f"{client.train:,} training and {plural(client.test, 'held-out example')}, "
-        f"{plural(client.classes, 'class').replace('classs', 'classes')}"
+        f"{client.train:,} training and {plural(client.test, 'held-out example')}<br>"
+        f"{plural(client.classes, 'label')} in its data"
     )
 
 

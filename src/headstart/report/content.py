@@ -180,7 +180,7 @@ def budget_table(entries: Sequence[tuple[str, Summary]]) -> Cells:
          DASH if s.seconds is None else f"{s.seconds:,.1f} s"]
         for label, s in entries
     ]  # fmt: skip
-    note = "One gradient of one batch counts as one, a Hessian-vector product as what it costs."
+    note = "One gradient on one batch counts 1, a Hessian-vector product 2."
     return Cells("Gradient budget (one run)", head, rows, note)
 
 

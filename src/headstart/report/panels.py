@@ -62,7 +62,12 @@ def figure(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#999", "activecolor": "#666"},
-        "hoverlabel": {"bgcolor": "#fff", "font": {"color": "#222"}, "bordercolor": "#bbb"},
+        "hoverlabel": {
+            "align": "left",
+            "bgcolor": "#fff",
+            "font": {"color": "#222"},
+            "bordercolor": "#bbb",
+        },
     }
     return Figure(
         data=list(traces),

@@ -98,13 +98,17 @@ def read_run(path: Path) -> Run:
             f"{path} is not finished: it has no summary.json; "
             f"continue it with: headstart run --resume --out {path}"
         )
-    return Run(
+    run = Run(
         path=path,
         summary=parsed(path / "summary.json", lambda text: Summary.from_table(load(text))),
         evaluations=parsed(path / "metrics.jsonl", evaluations),
         clients=parsed(path / "clients.csv", clients),
         config=parsed(path / "config.toml", str),
     )
+    for group in run.summary.groups:
+        if not run.clients_of(group):
+            raise InputError(f"{path / 'clients.csv'} is damaged: it has no {group} client")
+    return run
 
 
 def read_comparison(path: Path) -> Comparison:

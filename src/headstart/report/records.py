@@ -29,6 +29,11 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def count(value: Any) -> int | None:
+    """A whole number, or None."""
+    return None if value is None else int(value)
+
+
 def numbers(values: Any) -> Numbers:
     """Each a finite float, or None."""
     return tuple(number(value) for value in values)
@@ -53,7 +58,7 @@ class Stat:
             ci95=number(table.get("ci95")),
             p10=number(table.get("p10")),
             least=number(table.get("min")),
-            count=table.get("count"),
+            count=count(table.get("count")),
             values=numbers(table.get("values") or ()),
         )
 
@@ -114,7 +119,8 @@ class Budget:
     def from_table(cls, table: Table) -> Budget:
         """From a summary or a row of a comparison."""
         client = table.get("gradient_evaluations_per_client") or {}
-        return cls(table.get("gradient_evaluations"), client.get("round"), client.get("adaptation"))
+        parts = (client.get("round"), client.get("adaptation"))
+        return cls(count(table.get("gradient_evaluations")), *map(count, parts))
 
 
 @dataclass(frozen=True)
@@ -142,14 +148,14 @@ class Summary:
             algorithm=str(table["algorithm"]),
             data=str(table.get("data") or ""),
             rounds=int(table["rounds"]),
-            seed=table.get("seed"),
+            seed=count(table.get("seed")),
             seconds=number(table.get("seconds")),
             budget=Budget.from_table(table),
             adapt_steps=int(table["adapt_steps"]),
             adapt_on=str(table["adapt_on"]),
             groups=accuracies(table),
             curves=curves(table.get("adaptation")),
-            host=table.get("host") or {},
+            host=dict(table.get("host") or {}),
         )
 
 
@@ -229,11 +235,14 @@ def curves(table: Table | None) -> dict[str, Curve]:
         return {}
     steps = tuple(int(step) for step in table["steps"])
     parts = {group: table.get(f"{group}_clients") for group in GROUPS}
-    return {
+    found = {
         group: Curve(steps, numbers(part["accuracy"]), numbers(part["ci95"]))
         for group, part in parts.items()
-        if part
+        if part and steps
     }
+    if any(not len(steps) == len(c.mean) == len(c.ci95) for c in found.values()):
+        raise ValueError("an adaptation curve has too few or too many points")
+    return found
 
 
 def difference(table: Table) -> Difference:

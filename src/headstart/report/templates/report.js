@@ -59,8 +59,16 @@
     });
   });
 
+  // On paper a plot cannot follow the width of its place: two beside each other, or one alone.
   window.addEventListener("beforeprint", () => {
     document.querySelectorAll("details").forEach((part) => { part.open = true; });
-    document.querySelectorAll(".panel").forEach((panel) => Plotly.Plots.resize(panel));
+    document.querySelectorAll(".panel").forEach((panel) => {
+      Plotly.relayout(panel, { width: panel.parentNode.children.length > 1 ? 330 : 660 });
+    });
+  });
+  window.addEventListener("afterprint", () => {
+    document.querySelectorAll(".panel").forEach((panel) => {
+      Plotly.relayout(panel, { width: null, autosize: true });
+    });
   });
 })();
