@@ -1,14 +1,15 @@
 """Tune the demo's step sizes: the same grid for every method, no held-out example looked at.
 
-    python examples/demo/tune.py            (a few minutes)
+    python examples/demo/tune.py            (a few minutes; --local-steps 10 for the second table)
 
 Each point of the grid is trained on the known clients' training splits, split again, with seeds
-the demo does not use; new clients and held-out examples take no part. The result is written to
-``tuning.json`` beside this file; the demo's experiment files carry the best points.
+the demo does not use; new clients and held-out examples take no part. The grid and the best points
+are written to ``tuning.json`` beside this file; the demo's experiment files carry the best points.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 from pathlib import Path
@@ -18,54 +19,70 @@ import numpy as np
 
 import headstart as hs
 
-HERE = Path(__file__).parent
 SEEDS = (1000, 1001, 1002)
-INNER_LR = (0.03, 0.1, 0.3)
-LOCAL_LR = (0.02, 0.05, 0.1, 0.2)
+INNER_LR = (0.1, 0.2, 0.4, 0.8)
+LOCAL_LR = (0.1, 0.2, 0.4, 0.8)
 ADAPT_STEPS = 3
-METHODS: dict[str, tuple[Any, str]] = {
-    "FedAvg": (hs.FedAvg, "before"),
-    "FedAvg + update": (hs.FedAvg, "after"),
-    "Per-FedAvg": (lambda **rates: hs.PerFedAvg(inner_steps=ADAPT_STEPS, **rates), "after"),
+ROUNDS = {1: 400, 10: 200}
+METHODS = {
+    "FedAvg": ("fedavg", "before"),
+    "FedAvg + update": ("fedavg", "after"),
+    "Per-FedAvg": ("per-fedavg", "after"),
 }
 
 
-def accuracy(algorithm: hs.algorithms.Algorithm, seed: int) -> dict[str, float]:
+def algorithm(name: str, **options: Any) -> hs.algorithms.Algorithm:
+    """FedAvg, or Per-FedAvg with as many inner steps as there will be adaptation steps."""
+    if name == "fedavg":
+        return hs.FedAvg(**options)
+    return hs.PerFedAvg(inner_steps=ADAPT_STEPS, **options)
+
+
+def accuracy(method: hs.algorithms.Algorithm, rounds: int, seed: int) -> dict[str, float]:
     """Mean accuracy before and after adaptation on the part of the training data kept aside."""
-    split = hs.data.load("digits").split(hs.data.class_groups(clients=20), new_clients=4, seed=seed)
+    split = hs.data.load("digits").split(hs.data.iid(clients=20), new_clients=4, seed=seed)
     run = hs.train(
-        split.for_tuning(),
+        split.with_own_labels(seed).for_tuning(),
         hs.models.mlp([80, 60]),
-        algorithm,
-        rounds=200,
+        method,
+        rounds=rounds,
         participation=0.5,
         seed=seed,
-        evaluation=hs.EvaluationOptions(every=200, adapt_steps=ADAPT_STEPS, curve_steps=3),
+        evaluation=hs.EvaluationOptions(every=rounds, adapt_steps=ADAPT_STEPS, curve_steps=3),
     )
     return {when: run.summary["accuracy"][when]["mean"] for when in ("before", "after")}
 
 
+def point(name: str, inner_lr: float, local_lr: float, local_steps: int) -> dict[str, Any]:
+    """One point of the grid; a point that diverges says so and has no accuracy."""
+    rates = {"inner_lr": inner_lr, "local_lr": local_lr}
+    method = algorithm(name, **rates, local_steps=local_steps, batch_size=40)
+    try:
+        scores = [accuracy(method, ROUNDS[local_steps], seed) for seed in SEEDS]
+    except hs.HeadstartError as error:
+        return {"algorithm": name, **rates, "diverged": str(error)}
+    means = {when: float(np.mean([s[when] for s in scores])) for when in scores[0]}
+    return {"algorithm": name, **rates, **means}
+
+
 def main() -> None:
     """Try the whole grid, print and keep it."""
-    table = []
-    for kind in (hs.FedAvg, METHODS["Per-FedAvg"][0]):
-        for inner_lr, local_lr in itertools.product(INNER_LR, LOCAL_LR):
-            algorithm = kind(inner_lr=inner_lr, local_lr=local_lr, batch_size=20)
-            try:
-                scores = [accuracy(algorithm, seed) for seed in SEEDS]
-            except hs.HeadstartError as error:
-                print(f"{algorithm.name} {inner_lr} {local_lr}: {error}", flush=True)
-                continue
-            means = {when: float(np.mean([s[when] for s in scores])) for when in scores[0]}
-            row = {"algorithm": algorithm.name, "inner_lr": inner_lr, "local_lr": local_lr, **means}
-            table.append(row)
-            print(row, flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--local-steps", type=int, choices=sorted(ROUNDS), default=1)
+    local_steps = parser.parse_args().local_steps
+    grid = []
+    for name, rates in itertools.product(
+        ("fedavg", "per-fedavg"), itertools.product(INNER_LR, LOCAL_LR)
+    ):
+        grid.append(point(name, *rates, local_steps))
+        print(grid[-1], flush=True)
     best = {}
-    for label, (kind, when) in METHODS.items():
-        rows = [row for row in table if row["algorithm"] == kind().name]
-        best[label] = {**max(rows, key=lambda row: row[when]), "tuned_for": when}
-    result = {"seeds": SEEDS, "adapt_steps": ADAPT_STEPS, "grid": table, "best": best}
-    (HERE / "tuning.json").write_text(json.dumps(result, indent=1) + "\n")
+    for label, (name, when) in METHODS.items():
+        good = [row for row in grid if row["algorithm"] == name and "diverged" not in row]
+        best[label] = {**max(good, key=lambda row: row[when]), "tuned_for": when}
+    result = {"seeds": SEEDS, "local_steps": local_steps, "best": best, "grid": grid}
+    stem = "tuning" if local_steps == 1 else f"tuning-{local_steps}-local-steps"
+    (Path(__file__).parent / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(best, indent=1))
 
 

@@ -32,6 +32,8 @@ class DataOptions:
     client: str = "client"
     classes: int | None = None
     standardize: bool = False
+    own_labels: bool = False
+    """Every client names the classes in its own way."""
 
 
 _SHARED = tuple(f.name for f in dataclasses.fields(DataOptions))
@@ -58,13 +60,14 @@ def build(table: Mapping[str, Any], *, seed: int) -> FederatedDataset:
     shared, partition = _parse(table)
     pool = _pool(shared)
     with _named():
-        return pool.split(
+        data = pool.split(
             partition,
             new_clients=shared.new_clients,
             test_fraction=shared.test_fraction,
             min_examples=shared.min_examples,
             seed=seed,
         )
+    return data.with_own_labels(seed) if shared.own_labels else data
 
 
 def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Partition]:

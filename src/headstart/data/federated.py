@@ -112,6 +112,19 @@ class FederatedDataset:
         labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
         return np.bincount(np.ravel(labels), minlength=self.schema.classes)
 
+    def with_own_labels(self, seed: int = 0) -> FederatedDataset:
+        """Every client names the classes in its own way: a random permutation each.
+
+        Then one common model cannot serve two clients, whatever it computes, and what can be
+        shared is how to learn from few examples.
+        """
+        y = self.y.copy()
+        for client in range(self.clients):
+            names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
+            rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+            y[rows] = names[self.y[rows]]
+        return replace(self, y=y, description=f"{self.description}, own labels")
+
     def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
         """The training splits alone, split again: what step sizes may be tuned on.
 

@@ -126,7 +126,7 @@ DEFAULT: dict[str, Any] = {
     "rounds": 200,
     "participation": 0.5,
     "data": {"source": "digits", "partition": "class-groups", "clients": 20, "new_clients": 4},
-    "model": {"name": "mlp", "hidden": [80, 60]},
+    "model": {"name": "mlp"},
     "algorithm": {"name": "per-fedavg", "inner_steps": 3, "inner_lr": 0.1, "local_lr": 0.05},
     "evaluation": {"every": 20, "adapt_steps": 3},
 }
@@ -137,12 +137,24 @@ def load_experiment(
     path: Path | None, settings: Sequence[str] = (), *, seed: int | None = None
 ) -> Experiment:
     """An experiment from a file (or the default one) with ``key=value`` settings on top."""
-    table = read_toml(path) if path is not None else json.loads(json.dumps(DEFAULT))
+    table = read_toml(path) if path is not None else default_table(settings)
     for setting in settings:
         apply_setting(table, setting)
     if seed is not None:
         table["seed"] = seed
     return Experiment.from_table(table)
+
+
+def default_table(settings: Sequence[str]) -> dict[str, Any]:
+    """The default experiment; of a section whose kind is set anew, only what still applies."""
+    table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
+    named = dict(setting.partition("=")[::2] for setting in settings)
+    algorithm = ALGORITHMS.get(str(_value(named.get("algorithm.name", "per-fedavg"))))
+    known = [] if algorithm is None else [f.name for f in fields(algorithm)]
+    table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
+    if any(key in named for key in ("data.source", "data.path", "data.partition")):
+        table["data"] = {}
+    return table
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+from typer.testing import CliRunner
+
+from headstart.cli.main import app, main
+
+COMMANDS = (
+    *(["run"], ["compare"], ["personalize"], ["report"]),
+    *(["data", "list"], ["data", "describe"], ["data", "get"], ["data", "export"]),
+)
+SMALL = [
+    *("--set", "rounds=2", "--set", "model.name=logistic", "--set", "algorithm.local_steps=1"),
+    *("--set", "evaluation.every=1", "--set", "evaluation.curve_steps=3"),
+]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["headstart", *words])
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(command: list[str]) -> None:
+    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "100"})
+    assert shown.exit_code == 0
+    assert "Example" in shown.output and "headstart" in shown.output
+
+
+def test_no_command_is_without_a_test_of_its_help() -> None:
+    listed = CliRunner().invoke(app, ["--help"]).output
+    for command in ("run", "compare", "personalize", "report", "data"):
+        assert command in listed
+    assert {c[0] for c in COMMANDS} == {c.name for c in app.registered_commands} | {"data"}
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["run", "nowhere.toml"], "nowhere.toml does not exist"),
+        (["run", "--set", "algorithm.inner_lr=-1"], "algorithm.inner_lr=-1"),
+        (["run", "--set", "participation=0.001"], "selects none; use at least 0.0625"),
+        (["run", "--set", "algorithm.batch_size=500"], "the largest has"),
+        (["run", "--set", "data.path=nowhere"], "nowhere"),
+        (["run", "--set", "model.name=char-lstm"], "char-lstm"),
+        (["run", "--resume"], "--resume needs --out"),
+        (["run", "--resume", "--out", "nowhere"], "nowhere"),
+        (["compare", "--algorithms", "fedavg,fedprox"], "fedprox"),
+        (["compare", "--algorithms", "fedavg", "--baseline", "x"], "--baseline 'x'"),
+        (["personalize", "nowhere", "--data", "x.csv"], "nowhere does not exist"),
+        (["report", "nowhere"], "nowhere"),
+        (["data", "describe", "imagenet"], "imagenet"),
+        (["data", "get", "mnistt"], "mnist"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_gets_one_line_and_exit_two(
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *words)
+    assert code == 2, err
+    assert message in err and out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [], "nothing is half-written"
+
+
+def test_the_whole_way(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run, run again, resume, export a client, personalise, page."""
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "run", *SMALL, "--no-report", "--out", "r")
+    assert code == 0, err
+    assert "known clients" in out and "new clients" in out and "headstart personalize r" in out
+    code, _, err = run(capsys, "run", *SMALL, "--out", "r")
+    assert code == 2 and "already holds another run" in err
+    code, out, _ = run(capsys, "run", "--resume", "--out", "r", "--no-report", "--json")
+    assert code == 0 and json.loads(out)["rounds"] == 2
+    code, _, _ = run(capsys, "data", "export", "--client", "19", "--out", "c.csv")
+    assert code == 0
+    code, out, _ = run(capsys, "personalize", "r", "--data", "c.csv", "--steps", "2")
+    assert code == 0 and "before" in out and Path("r/personal/c.safetensors").exists()
+    code, out, _ = run(capsys, "report", "r")
+    assert code == 0 and Path("r/report.html").stat().st_size > 10_000
+    text = Path("c.csv").read_text().splitlines()
+    Path("bad.csv").write_text("\n".join([text[0], text[1].replace(text[1][:3], "x,", 1)]))
+    code, _, err = run(capsys, "personalize", "r", "--data", "bad.csv")
+    assert code == 2 and "bad.csv" in err
+
+
+def test_compare_from_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(
+        capsys, "compare", *SMALL, "--algorithms", "fedavg,local", "--seeds", "2", "--no-report"
+    )
+    assert code == 0, err
+    assert "fedavg" in out and "local" in out and "runs/comparison-001" in out
+
+
+def test_importing_headstart_stays_light() -> None:
+    """Only what the core needs; the rest is imported by the command that uses it."""
+    heavy = ["matplotlib", "plotly", "pandas", "flwr", "sklearn", "pyarrow", "jinja2", "flax"]
+    heavy += ["torch", "typer", "pydantic", "scipy.stats"]
+    code = f"import headstart, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_public_names_are_those_listed() -> None:
+    import headstart as hs
+
+    public = {name for name in vars(hs) if not name.startswith("_")}
+    modules = {"errors", "meta", "options", "report", "runs", "simulation", "trees", "cli"}
+    assert set(hs.__all__) == public - modules
+    assert tiny.MODEL is not None

@@ -1,0 +1,90 @@
+"""Runs killed with SIGKILL at random moments, and a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 3000
+COMMAND = [sys.executable, "-m", "headstart.cli.main", "run", "--no-report"]
+PLAN = f"""
+rounds = {ROUNDS}
+[data]
+partition = "iid"
+clients = 10
+new_clients = 2
+[model]
+name = "logistic"
+[algorithm]
+name = "apfl"
+batch_size = 10
+[evaluation]
+every = 40
+adapt_steps = 1
+curve_steps = 2
+"""
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_gives_the_identical_model(tmp_path: Path) -> None:
+    """Four kills, each between the first checkpoint after a start and a second and a half later."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(start(str(tmp_path / "plan.toml"), "--out", str(whole)))
+    moments, rounds = random.Random(0), []
+    for number in range(4):
+        words = ["--resume"] if number else [str(tmp_path / "plan.toml")]
+        process = start(*words, "--out", str(cut))
+        seen = newest(cut)
+        while newest(cut) == seen and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(1.5 * moments.random())
+        process.kill()
+        process.communicate(timeout=60)
+        rounds.append(newest(cut))
+    assert not (cut / "summary.json").exists(), f"killed too late to mean anything: {rounds}"
+    finish(start("--resume", "--out", str(cut)))
+    for name in ("model.safetensors", "clients.csv"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), rounds
+
+
+def newest(folder: Path) -> str:
+    """The newest checkpoint's name."""
+    return max((p.name for p in (folder / "checkpoint").glob("round-*")), default="")
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    """Files may grow to 4,000 bytes only: the first checkpoint does not fit."""
+    (tmp_path / "plan.toml").write_text(PLAN)
+    done = subprocess.run(
+        [*COMMAND, str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "JAX_COMPILATION_CACHE_DIR": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)),
+    )
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "cannot write" in last and "--out" in last and "Traceback" not in done.stderr
+    left = [p.name for p in (tmp_path / "run").rglob("*") if p.name.startswith(".")]
+    assert left == [], "no half-written file stays behind"

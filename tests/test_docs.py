@@ -1,0 +1,49 @@
+"""What the documents show, works."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import jax
+import pytest
+import tiny
+
+import headstart as hs
+from headstart.algorithms import Algorithm
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(path: str) -> list[str]:
+    """The Python blocks of a Markdown file."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), flags=re.DOTALL)
+
+
+def test_the_skeleton_of_an_algorithm_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("skeleton")
+    monkeypatch.setitem(sys.modules, "skeleton", module)
+    exec(blocks("docs/adding-an-algorithm.md")[0], vars(module))
+    cls = next(
+        v for v in vars(module).values() if isinstance(v, type) and v.__module__ == "skeleton"
+    )
+    assert issubclass(cls, Algorithm)
+    algorithm = cls(**tiny.COMMON)
+    run = hs.train(tiny.federation(), tiny.MODEL, algorithm, rounds=2, participation=0.6)
+    assert run.summary["rounds"] == 2
+
+
+def test_the_readme_example_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("README.md")
+    with jax.numpy_rank_promotion("raise"):
+        exec(example, {})
+    assert "new clients" in capsys.readouterr().out
+    assert len(example.strip().splitlines()) <= 15
+
+
+@pytest.mark.parametrize("path", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_links_between_documents_lead_somewhere(path: str) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / path).read_text()):
+        assert ((ROOT / path).parent / target).exists(), target
