@@ -16,7 +16,7 @@ unexport VIRTUAL_ENV PYTHONHOME
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/.base  ## train on the embedded digits and compare algorithms; needs no data
+demo: .venv/.base  ## train on the embedded digits and compare; needs no data
 	$(DEMO)
 
 install: .venv/.dev  ## build .venv with everything needed to work on the project

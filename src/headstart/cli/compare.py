@@ -54,7 +54,7 @@ def compare(
             range(seeds),
             folder,
             baseline=baseline,
-            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}"),
+            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
         )
     if page:
         from headstart.report.page import make_report

@@ -42,17 +42,18 @@ def accuracies(record: dict[str, Any]) -> str:
 
 
 class PlainListener(Listener):
-    """One line per evaluation, and now and then between."""
+    """One line per evaluation (if brief: only the last), and now and then between."""
 
-    def __init__(self, label: str = "") -> None:
-        self.prefix = f"{label}: " if label else ""
+    def __init__(self, label: str = "", *, brief: bool = False) -> None:
+        self.prefix, self.brief = f"{label}: " if label else "", brief
         self.spoke = self.began = time.monotonic()
-        self.first = 0
+        self.first = self.rounds = 0
 
     def started(self, done: int, rounds: int) -> None:
         """Say where training begins."""
-        self.began, self.first = time.monotonic(), done
-        self.say(f"round {done} of {rounds}" + (" (resumed)" if done else ""))
+        self.began, self.first, self.rounds = time.monotonic(), done, rounds
+        if done or not self.brief:
+            self.say(f"round {done} of {rounds}" + (" (resumed)" if done else ""))
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
         """Say how far it is, but not too often."""
@@ -65,7 +66,8 @@ class PlainListener(Listener):
 
     def evaluated(self, record: dict[str, Any]) -> None:
         """Say how good the models are."""
-        self.say(f"round {record['round']}: {accuracies(record)}")
+        if not self.brief or record["round"] == self.rounds:
+            self.say(f"round {record['round']}: {accuracies(record)}")
 
     def note(self, message: str) -> None:
         """Pass a message on."""
@@ -110,9 +112,11 @@ class Stage:
     def __init__(self, bar: Progress | None) -> None:
         self.bar = bar
 
-    def listener(self, label: str = "") -> Listener:
-        """A listener for one run."""
-        return PlainListener(label) if self.bar is None else BarListener(self.bar, label)
+    def listener(self, label: str = "training", *, brief: bool = False) -> Listener:
+        """A listener for one run; brief if it is one of many."""
+        if self.bar is None:
+            return PlainListener(label if brief else "", brief=brief)
+        return BarListener(self.bar, label)
 
 
 @contextmanager

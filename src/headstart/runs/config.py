@@ -123,14 +123,26 @@ class Experiment:
 
 
 DEFAULT: dict[str, Any] = {
-    "rounds": 200,
+    "rounds": 400,
     "participation": 0.5,
-    "data": {"source": "digits", "partition": "class-groups", "clients": 20, "new_clients": 4},
+    "data": {
+        "source": "digits",
+        "partition": "iid",
+        "clients": 20,
+        "new_clients": 4,
+        "own_labels": True,
+    },
     "model": {"name": "mlp"},
-    "algorithm": {"name": "per-fedavg", "inner_steps": 3, "inner_lr": 0.1, "local_lr": 0.05},
-    "evaluation": {"every": 20, "adapt_steps": 3},
+    "algorithm": {
+        "name": "per-fedavg",
+        "inner_steps": 3,
+        "inner_lr": 0.4,
+        "local_lr": 0.2,
+        "local_steps": 1,
+    },
+    "evaluation": {"every": 50, "adapt_steps": 3},
 }
-"""What ``headstart run`` does with no arguments: the embedded digits, three adaptation steps."""
+"""What ``headstart run`` does with no arguments: the demo's Per-FedAvg (examples/demo)."""
 
 
 def load_experiment(
