@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import types
@@ -12,7 +13,8 @@ import pytest
 import tiny
 
 import headstart as hs
-from headstart.algorithms import Algorithm
+from headstart.algorithms import ALGORITHMS, Algorithm
+from headstart.runs import Experiment
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,6 +43,18 @@ def test_the_readme_example_runs_as_printed(capsys: pytest.CaptureFixture[str]) 
         exec(example, {})
     assert "new clients" in capsys.readouterr().out
     assert len(example.strip().splitlines()) <= 15
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs/experiments.md").read_text()
+    for cls in (*ALGORITHMS.values(), hs.EvaluationOptions, Experiment):
+        for field in dataclasses.fields(cls):
+            sections = ("data", "model", "algorithm", "evaluation", "label")
+            shown = re.search(rf"^\| `{field.name}` \| (.*?) \|", text, flags=re.MULTILINE)
+            assert shown or field.name in sections, f"{cls.__name__}.{field.name}"
+            if shown and field.default not in (None, ""):
+                default = str(field.default).lower().replace("'", "")
+                assert shown[1].strip('`"') == default, f"{cls.__name__}.{field.name}"
 
 
 @pytest.mark.parametrize("path", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])

@@ -38,22 +38,22 @@ def run(
     from headstart.cli.progress import stage
     from headstart.errors import ConfigError
     from headstart.runs import RunDirectory, load_experiment, run_experiment
-    from headstart.runs.config import apply_setting
     from headstart.runs.directory import next_free
 
     if resume and out is None:
         raise ConfigError("--resume needs --out: the folder of the run to go on with")
     if resume and experiment is None and out is not None:
-        table = RunDirectory(out).experiment().to_table()
-        for setting in settings or []:
-            apply_setting(table, setting)
-        plan = type(RunDirectory(out).experiment()).from_table(table)
-    else:
-        plan = load_experiment(experiment, settings or [], seed=seed)
+        RunDirectory(out).experiment()
+        experiment = out / "config.toml"
+    plan = load_experiment(experiment, settings or [], seed=seed)
     name = plan.data.get("source") or Path(str(plan.data.get("path"))).stem
     folder = out or next_free(Path("runs"), f"{name}-{plan.algorithm['name']}")
-    with stage() as shown:
-        result = run_experiment(plan, folder, resume=resume, listener=shown.listener())
+    try:
+        with stage() as shown:
+            result = run_experiment(plan, folder, resume=resume, listener=shown.listener())
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; go on with: headstart run --resume --out {folder}", err=True)
+        raise typer.Exit(130) from None
     if page:
         from headstart.report.page import make_report
 

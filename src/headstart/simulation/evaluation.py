@@ -54,14 +54,16 @@ def evaluate(
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
     clients = jnp.arange(len(federation.starts))
-    loss, accuracy, finite = _evaluate(
+    loss, correct, bad = _evaluate(
         algorithm, state, memory, federation, key, clients, jnp.asarray(wanted),
         most=most, on_test=adapt_on == "test",
     )  # fmt: skip
-    finite, asked = np.asarray(finite), wanted[None, :]
+    counts = np.asarray(federation.test_counts, float)[:, None]
+    asked = np.broadcast_to(wanted, loss.shape)
+    finite = (np.asarray(bad) == 0) & np.isfinite(np.asarray(loss))
     return Scores(
-        np.where(finite & asked, np.asarray(loss, float), np.nan),
-        np.where(finite & asked, np.asarray(accuracy, float), np.nan),
+        np.where(finite & asked, np.asarray(loss, float) / counts, np.nan),
+        np.where(finite & asked, np.asarray(correct, float) / counts, np.nan),
         ~finite & asked,
     )
 
@@ -93,7 +95,7 @@ def _evaluate(
         def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " 3"]:
             model = algorithm.personal_model(personal)
             return jax.lax.cond(
-                wanted[step], lambda: score_all(held_out, model), lambda: jnp.zeros((3,))
+                wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((3,))
             )
 
         def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
@@ -104,13 +106,13 @@ def _evaluate(
         personal = algorithm.personal_start(state, mine)
         table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
         _, table = jax.lax.fori_loop(0, last, advance, (personal, table))
-        return table[:, 0], table[:, 1], table[:, 2] > 0
+        return table[:, 0], table[:, 1], table[:, 2]
 
     return jax.lax.map(one, clients, batch_size=GROUP)
 
 
-def score_all(task: Task, params: Tree) -> Float[Array, " 3"]:
-    """Mean loss, mean correctness and whether all is finite, over all the task's examples."""
+def score_sums(task: Task, params: Tree) -> Float[Array, " 3"]:
+    """Over all the task's examples: sum of losses, how many are right, how many not finite."""
     block = jnp.arange(BLOCK)
 
     def add_block(b: Int[Array, ""], sums: Float[Array, " 3"]) -> Float[Array, " 3"]:
@@ -123,6 +125,4 @@ def score_all(task: Task, params: Tree) -> Float[Array, " 3"]:
         return sums + jnp.stack([jnp.sum(jnp.where(real, v, 0).astype(float)) for v in new])
 
     blocks = (task.count + BLOCK - 1) // BLOCK
-    loss, correct, bad = jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((3,)))
-    loss, correct = loss / task.count, correct / task.count
-    return jnp.stack([loss, correct, ((bad == 0) & jnp.isfinite(loss)).astype(float)])
+    return jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((3,)))
