@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -75,13 +74,17 @@ def newest(folder: Path) -> str:
 def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     """Files may grow to 4,000 bytes only: the first checkpoint does not fit."""
     (tmp_path / "plan.toml").write_text(PLAN)
+    limited = (
+        "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); "
+        "runpy.run_module('headstart.cli.main', run_name='__main__')"
+    )
+    words = ["run", "--no-report", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run")]
     done = subprocess.run(
-        [*COMMAND, str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run")],
+        [sys.executable, "-c", limited, *words],
         capture_output=True,
         text=True,
         timeout=120,
         env={**os.environ, "JAX_COMPILATION_CACHE_DIR": "", "PYTHONDONTWRITEBYTECODE": "1"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)),
     )
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]

@@ -22,6 +22,7 @@ def test_nothing_given_is_the_embedded_digits_with_new_clients() -> None:
         "different": False,
         "new_clients": 4,
         "test_fraction": 0.2,
+        "own_labels": False,
     }
     data = build({}, seed=0)
     assert (data.clients, data.new_clients) == (20, 4)
@@ -111,6 +112,7 @@ def test_own_files(folder: Path) -> None:
         "new_clients": 2,
         "standardize": True,
         "test_fraction": 0.2,
+        "own_labels": False,
     }
     data = build(table, seed=0)
     assert (data.clients, data.new_clients) == (6, 2)

@@ -13,8 +13,9 @@ CONFIDENCE = 0.95
 def describe(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
     """Mean, spread, extremes and deciles; ``ci95`` is half the width of the mean's interval.
 
-    >>> describe([0.5, 0.7, 0.9])["mean"], round(describe([0.5, 0.7, 0.9])["ci95"], 3)
-    (0.7, 0.497)
+    >>> summary = describe([0.5, 0.75, 1.0])
+    >>> summary["mean"], round(summary["ci95"], 3), summary["min"]
+    (0.75, 0.621, 0.5)
     """
     v = np.asarray(values, float)
     deciles = {f"p{q}": float(np.percentile(v, q)) for q in range(10, 100, 10)}
