@@ -1,10 +1,10 @@
 """Tune the demo's step sizes: the same grid for every method, no held-out example looked at.
 
-    python examples/demo/tune.py            (five minutes; --local-steps 10 for the second table)
+    python examples/demo/tune.py            (minutes; --local-steps 10 for the table beside it)
 
 Each point of the grid is trained on the known clients' training splits, split again, with seeds
 the demo does not use; new clients and held-out examples take no part. The grid and the best points
-are written to ``tuning.json`` beside this file; the demo's experiment files carry the best points.
+are written to ``tuning.json`` beside the experiment files, which carry the best points.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import headstart as hs
 
 SEEDS = (1000, 1001, 1002)
 INNER_LR = (0.1, 0.2, 0.4, 0.8)
-LOCAL_LR = {1: (0.1, 0.2, 0.4, 0.8, 1.6), 10: (0.02, 0.05, 0.1, 0.2, 0.4)}
+LOCAL_LR = {1: (0.1, 0.2, 0.4, 0.8, 1.6), 10: (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)}
 ADAPT_STEPS = 3
 ROUNDS = {1: 400, 10: 200}
 METHODS = {
-    "FedAvg": ("fedavg", 1, "before"),
-    "FedAvg + update": ("fedavg", 1, "after"),
-    "FedAvg + update, long": ("fedavg", 10, "after"),
-    "Per-FedAvg": ("per-fedavg", 1, "after"),
+    "FedAvg": ("fedavg", "before"),
+    "FedAvg + update": ("fedavg", "after"),
+    "Per-FedAvg": ("per-fedavg", "after"),
 }
-"""Algorithm, how many times the rounds it gets, and what it is tuned for."""
+"""Algorithm, and what it is tuned for."""
 
 
 def algorithm(name: str, **options: Any) -> hs.algorithms.Algorithm:
@@ -55,16 +54,12 @@ def accuracy(method: hs.algorithms.Algorithm, rounds: int, seed: int) -> dict[st
     return {when: run.summary["accuracy"][when]["mean"] for when in ("before", "after")}
 
 
-def point(
-    name: str, times: int, inner_lr: float, local_lr: float, local_steps: int
-) -> dict[str, Any]:
+def point(name: str, inner_lr: float, local_lr: float, local_steps: int) -> dict[str, Any]:
     """One point of the grid; a point that diverges says so and has no accuracy."""
-    rates = {"rounds": times * ROUNDS[local_steps], "inner_lr": inner_lr, "local_lr": local_lr}
-    method = algorithm(
-        name, inner_lr=inner_lr, local_lr=local_lr, local_steps=local_steps, batch_size=40
-    )
+    rates = {"inner_lr": inner_lr, "local_lr": local_lr}
+    method = algorithm(name, **rates, local_steps=local_steps, batch_size=40)
     try:
-        scores = [accuracy(method, rates["rounds"], seed) for seed in SEEDS]
+        scores = [accuracy(method, ROUNDS[local_steps], seed) for seed in SEEDS]
     except hs.HeadstartError as error:
         return {"algorithm": name, **rates, "diverged": str(error)}
     means = {when: float(np.mean([s[when] for s in scores])) for when in scores[0]}
@@ -76,22 +71,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--local-steps", type=int, choices=sorted(ROUNDS), default=1)
     local_steps = parser.parse_args().local_steps
-    methods = {k: m for k, m in METHODS.items() if m[1] == 1 or local_steps == 1}
-    rates = list(itertools.product(INNER_LR, LOCAL_LR[local_steps]))
     grid = []
-    for name, times in dict.fromkeys(method[:2] for method in methods.values()):
-        for inner_lr, local_lr in rates:
-            grid.append(point(name, times, inner_lr, local_lr, local_steps))
+    for name in ("fedavg", "per-fedavg"):
+        for inner_lr, local_lr in itertools.product(INNER_LR, LOCAL_LR[local_steps]):
+            grid.append(point(name, inner_lr, local_lr, local_steps))
             print(grid[-1], flush=True)
     best = {}
-    for label, (name, times, when) in methods.items():
-        key = (name, times * ROUNDS[local_steps])
-        rows = [row for row in grid if (row["algorithm"], row["rounds"]) == key]
-        good = [row for row in rows if "diverged" not in row]
+    for label, (name, when) in METHODS.items():
+        good = [row for row in grid if row["algorithm"] == name and "diverged" not in row]
         best[label] = {**max(good, key=lambda row: row[when]), "tuned_for": when}
     result = {"seeds": SEEDS, "local_steps": local_steps, "best": best, "grid": grid}
-    stem = "tuning" if local_steps == 1 else f"tuning-{local_steps}-local-steps"
-    (Path(__file__).parent / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    folder = "demo" if local_steps == 1 else "ten-local-steps"
+    path = Path(__file__).parent.parent / folder / "tuning.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(best, indent=1))
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from headstart.errors import ConfigError
 
 T = TypeVar("T")
+LARGEST = 2**31 - 1
+"""Counts live in 32-bit integers."""
 
 
 def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -81,6 +83,8 @@ def require_at_least(least: int, **values: Any) -> None:
     for name, value in values.items():
         if value < least:
             raise ConfigError(f"{name}={value} must be at least {least}")
+        if value > LARGEST:
+            raise ConfigError(f"{name}={value} is too large; use at most {LARGEST}")
 
 
 def require_one_of(choices: Iterable[str], **values: Any) -> None:

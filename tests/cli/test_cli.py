@@ -107,6 +107,29 @@ def test_the_whole_way(
     assert code == 2 and "bad.csv" in err
 
 
+def test_a_damaged_run_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "run", *SMALL, "--no-report", "--out", "r")[0] == 0
+    assert run(capsys, "data", "export", "--client", "1", "--out", "c.csv")[0] == 0
+    for name, text in (
+        ("metrics.jsonl", '{"round": 0'),
+        ("clients.csv", "a,b\n1"),
+        ("summary.json", "[]"),
+        ("schema.json", '{"foo": 1}'),
+        ("schema.json", "[1]"),
+    ):
+        good = Path("r", name).read_text()
+        Path("r", name).write_text(text)
+        code, _, err = run(capsys, "personalize", "r", "--data", "c.csv")
+        assert code == 2 and len(err.strip().splitlines()) == 1, (name, text)
+        Path("r", name).write_text(good)
+    Path("afile").write_text("x")
+    code, _, err = run(capsys, "run", *SMALL, "--out", "afile")
+    assert code == 2 and "afile is a file" in err
+
+
 def test_compare_from_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +154,6 @@ def test_public_names_are_those_listed() -> None:
     import headstart as hs
 
     public = {name for name in vars(hs) if not name.startswith("_")}
-    modules = {"errors", "meta", "options", "report", "runs", "simulation", "trees", "cli"}
+    modules = {"errors", "files", "meta", "options", "report", "runs", "simulation", "trees", "cli"}
     assert set(hs.__all__) == public - modules
     assert tiny.MODEL is not None

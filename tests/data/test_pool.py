@@ -57,10 +57,10 @@ def test_no_example_is_in_two_splits(clients: int, new: int, fraction: float, se
 
 @given(seed=st.integers(0, 50))
 def test_copies_of_an_example_stay_in_one_split(seed: int) -> None:
-    data = pool(20).split(dirichlet(clients=3, alpha=0.01, examples=15), seed=seed)
+    data = pool(200).split(dirichlet(clients=3, alpha=0.01, examples=50), seed=seed)
     for train, test in parts(data):
         assert not set(train) & set(test)
-        assert len(train) + len(test) == 15
+        assert len(train) + len(test) == 50
 
 
 def test_a_seed_says_all() -> None:

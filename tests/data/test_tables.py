@@ -398,5 +398,6 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         write_examples(tmp_path / "out.txt", x, y, NAMED)
     with pytest.raises(OutputError, match=r"must end in \.npz"):
         write_examples(tmp_path / "out.csv", np.zeros((1, 4)), np.zeros((1, 4), int), TEXT)
-    with pytest.raises(OutputError, match="cannot be written"):
-        write_examples(tmp_path / "nowhere/out.csv", x, y, NAMED)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match="cannot write"):
+        write_examples(tmp_path / "file/out.csv", x, y, NAMED)

@@ -10,8 +10,8 @@ import pytest
 import tiny
 from safetensors.numpy import save
 
+from headstart import files
 from headstart.errors import CheckpointError, OutputError
-from headstart.runs import files
 from headstart.runs.checkpoint import (
     Checkpoint,
     checkpoints,
@@ -57,9 +57,9 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path) -> N
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             load_checkpoint(path, progress(0), "print")
-    for place in range(len(whole) - 1, len(whole) - 60, -3):
+    for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(CheckpointError, match="damaged"):
+        with pytest.raises(CheckpointError):
             load_checkpoint(path, progress(0), "print")
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
 import headstart as hs
 from headstart.errors import (
+    CheckpointError,
     ConfigError,
     DataError,
     DivergedError,
@@ -129,6 +132,37 @@ def test_a_finished_run_can_be_made_longer(experiment: Experiment, tmp_path: Pat
         run_experiment(replace(experiment, rounds=5), tmp_path / "longer", resume=True)
 
 
+def test_a_resume_that_cannot_work_changes_nothing(
+    experiment: Experiment, table: dict[str, Any], tmp_path: Path
+) -> None:
+    """Fewer rounds, no usable checkpoint, other data: refused before anything is touched."""
+    run_experiment(experiment, tmp_path / "run")
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(ConfigError, match="less than the 8 rounds"):
+        run_experiment(replace(experiment, rounds=2), tmp_path / "run", resume=True)
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+
+    for path in checkpoints(tmp_path / "run" / "checkpoint"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="nothing was changed"):
+        run_experiment(experiment, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_other_data_under_the_same_name_are_noticed(
+    table: dict[str, Any], clients: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(clients, folder)
+    table["data"]["path"] = str(folder)
+    experiment = Experiment.from_table(table)
+    run_experiment(experiment, tmp_path / "run")
+    text = (folder / "site-0.csv").read_text()
+    (folder / "site-0.csv").write_text(text.replace(",x\n", ",y\n", 1))
+    with pytest.raises(CheckpointError, match="other data"):
+        run_experiment(experiment, tmp_path / "run", resume=True)
+
+
 def test_a_folder_that_holds_something_is_not_touched(
     run_folder: Path, experiment: Experiment, table: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -177,6 +211,12 @@ def test_python_gives_the_same_as_the_folder(run_folder: Path, clients: Path) ->
     assert tiny.distance(run.personalize(x, y, steps=0).params, run.params) < 1e-6
     with pytest.raises(DataError, match="shape"):
         run.personalize(x[:, :2], y)
+    with pytest.raises(DataError, match="not a finite number"):
+        mine.accuracy(x * np.nan, y)
+    with pytest.raises(DivergedError, match="not finite"):
+        replace(mine, params=jax.tree.map(lambda p: p * np.inf, mine.params)).accuracy(x, y)
+    with pytest.raises(DataError, match="not whole numbers"):
+        mine.accuracy(x, y + 0.5)
     with pytest.raises(DataError, match="label 7"):
         run.personalize(x, y * 0 + 7)
     with pytest.raises(ConfigError, match="steps=-1"):
@@ -190,6 +230,10 @@ def test_a_strangers_file_becomes_a_model(run_folder: Path, clients: Path, tmp_p
     assert result["train_examples"] + result["test_examples"] == 79
     assert 0 <= result["accuracy_after"] <= 1
     assert (tmp_path / "m.safetensors").exists() and (tmp_path / "m.json").exists()
+    with pytest.raises(OutputError, match="--force"):
+        personalize_file(run_folder, clients / "site-5.csv", out=tmp_path / "m.safetensors")
+    with pytest.raises(OutputError, match="must end in"):
+        personalize_file(run_folder, clients / "site-5.csv", out=tmp_path / "m.json")
     lines = (clients / "site-5.csv").read_text().splitlines()
     (tmp_path / "one.csv").write_text("\n".join(lines[:2]))
     with pytest.raises(DataError, match="has 1 example"):

@@ -169,7 +169,7 @@ class Averaging(Algorithm):
 
     def _optimizer(self) -> optax.GradientTransformation | None:
         chosen = self.server_optimizer
-        if chosen is None:
+        if chosen in (None, "none"):
             return None
         if isinstance(chosen, str):
             if chosen not in SERVER_OPTIMIZERS:

@@ -149,10 +149,17 @@ class Algorithm(eqx.Module):
         return size if self.weights == "examples" else jax.numpy.ones_like(size)
 
     def personalize(
-        self, state: State, memory: Memory, task: Task, key: PRNGKeyArray, steps: int
+        self,
+        state: State,
+        memory: Memory,
+        task: Task,
+        key: PRNGKeyArray,
+        steps: int | Int[Array, ""],
     ) -> Tree:
         """This client's own model after so many adaptation steps."""
-        personal = self.personal_start(state, memory)
-        for step in range(steps):
-            personal = self.personal_step(personal, task, jax.random.fold_in(key, step))
-        return self.personal_model(personal)
+
+        def advance(step: Int[Array, ""], personal: Personal) -> Personal:
+            return self.personal_step(personal, task, jax.random.fold_in(key, step))
+
+        start = self.personal_start(state, memory)
+        return self.personal_model(jax.lax.fori_loop(0, steps, advance, start))

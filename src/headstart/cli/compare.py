@@ -19,7 +19,9 @@ def compare(
         str | None,
         typer.Option(help="Compare these algorithms on one experiment, as fedavg,per-fedavg,apfl."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 …")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds, counted up from the experiment's.")
+    ] = 3,
     settings: Settings = None,
     baseline: Annotated[
         str | None,
@@ -43,6 +45,7 @@ def compare(
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
     from headstart.cli.progress import stage
+    from headstart.errors import DivergedError
     from headstart.runs.compare import compare as run_all
     from headstart.runs.directory import next_free
 
@@ -51,7 +54,7 @@ def compare(
     with stage() as shown:
         result = run_all(
             plans,
-            range(seeds),
+            range(plans[0].seed, plans[0].seed + seeds),
             folder,
             baseline=baseline,
             listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
@@ -62,8 +65,10 @@ def compare(
         make_report([folder])
     if as_json:
         typer.echo(json.dumps(result, indent=2))
-        return
-    _show(result, folder, page)
+    else:
+        _show(result, folder, page)
+    if not any(row["seeds"] for row in result["rows"]):
+        raise DivergedError("every run diverged; the reasons are in comparison.json")
 
 
 def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Any]:

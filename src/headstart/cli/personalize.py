@@ -25,6 +25,7 @@ def personalize(
         float, typer.Option(help="Share of the examples kept aside to score on.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the batches.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing model.")] = False,
     as_json: Json = False,
 ) -> None:
     """Make one client's own model from the shared one, and score it before and after.
@@ -38,7 +39,14 @@ def personalize(
     from headstart.runs.personal import personalize_file
 
     result = personalize_file(
-        run, data, steps=steps, out=out, label=label, test_fraction=test_fraction, seed=seed
+        run,
+        data,
+        steps=steps,
+        out=out,
+        label=label,
+        test_fraction=test_fraction,
+        seed=seed,
+        force=force,
     )
     if as_json:
         typer.echo(json.dumps(result, indent=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -63,4 +64,5 @@ def run(
         return
     typer.echo(str(result.summary))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
-    typer.echo(f"next: headstart personalize {folder} --data one-clients-examples.csv")
+    quoted = shlex.quote(str(folder))
+    typer.echo(f"next: headstart personalize {quoted} --data one-clients-examples.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from headstart.data.federated import Schema
 from headstart.data.frames import Frame, reordered
 from headstart.data.labels import whole
 from headstart.errors import DataError, OutputError
+from headstart.files import write_bytes, write_text
 
 
 def read_examples(
@@ -44,27 +46,27 @@ def write_examples(
     path = Path(path)
     names = np.array(schema.class_names)
     labels = names[y] if len(names) and not schema.vocabulary else y
-    try:
-        if path.suffix.lower() == ".npz":
-            np.savez_compressed(path, x=x, y=labels)
-        elif path.suffix.lower() == ".csv" and not schema.vocabulary:
-            _write_csv(path, x.reshape(len(x), -1), labels, schema, label)
-        else:
-            kinds = ".npz" if schema.vocabulary else ".csv or .npz"
-            raise OutputError(f"{path} must end in {kinds}")
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
+    if path.suffix.lower() == ".npz":
+        packed = io.BytesIO()
+        np.savez_compressed(packed, x=x, y=labels)
+        write_bytes(path, packed.getvalue())
+    elif path.suffix.lower() == ".csv" and not schema.vocabulary:
+        write_text(path, _as_csv(x.reshape(len(x), -1), labels, schema, label))
+    else:
+        kinds = ".npz" if schema.vocabulary else ".csv or .npz"
+        raise OutputError(f"{path} must end in {kinds}")
 
 
-def _write_csv(path: Path, x: np.ndarray, labels: np.ndarray, schema: Schema, label: str) -> None:
+def _as_csv(x: np.ndarray, labels: np.ndarray, schema: Schema, label: str) -> str:
     columns = schema.feature_names or [f"x{i}" for i in range(x.shape[1])]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*columns, label])
-        # As text first: the shortest that gives the same 32-bit number again.
-        writer.writerows(
-            [*row, name] for row, name in zip(x.astype(np.str_).tolist(), labels, strict=True)
-        )
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([*columns, label])
+    # As text first: the shortest that gives the same 32-bit number again.
+    writer.writerows(
+        [*row, name] for row, name in zip(x.astype(np.str_).tolist(), labels, strict=True)
+    )
+    return text.getvalue()
 
 
 def _fitted(frame: Frame, schema: Schema) -> np.ndarray:

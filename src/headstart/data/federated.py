@@ -11,6 +11,7 @@ clients cost a million integers, and the arrays may be memory-mapped.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -96,6 +97,8 @@ class FederatedDataset:
 
     def client(self, client: int) -> Client:
         """One client's examples."""
+        if not 0 <= client < self.clients:
+            raise DataError(f"client {client} does not exist; there are 0 … {self.clients - 1}")
         start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
         cut = start + int(self.train_counts[client])
         return Client(
@@ -106,6 +109,14 @@ class FederatedDataset:
             y_test=self.y[cut:stop],
             is_new=client >= self.known_clients,
         )
+
+    def digest(self) -> str:
+        """A fingerprint of all examples and of whose they are."""
+        total = hashlib.sha256()
+        for array in (self.x, self.y, self.offsets, self.train_counts):
+            total.update(f"{array.dtype}{array.shape}".encode())
+            total.update(np.ascontiguousarray(array).data)
+        return total.hexdigest()[:16]
 
     def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
         """How many labels of each class the client holds, both splits together."""
@@ -165,6 +176,11 @@ def from_clients(
     """
     if not clients:
         raise DataError("there is no client; give at least one")
+    for number, client in enumerate(clients):
+        name = str(number) if names is None or number >= len(names) else names[number]
+        _refuse_misfit(name, client, schema)
+    if names is not None and len(names) != len(clients):
+        raise DataError(f"{len(names)} names for {len(clients)} clients; give one for each")
     parts = [[np.asarray(part) for part in client] for client in clients]
     x = np.concatenate([part for p in parts for part in (p[0], p[2]) if len(part)])
     y = np.concatenate([part for p in parts for part in (p[1], p[3]) if len(part)])
@@ -179,6 +195,22 @@ def from_clients(
         names=names,
         description=description,
     )
+
+
+def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema) -> None:
+    """Inputs and labels of each split must belong together, before they are laid end to end."""
+    for what, x, y in (("training", *client[:2]), ("held-out", *client[2:])):
+        x, y = np.asarray(x), np.asarray(y)
+        if len(x) != len(y):
+            raise DataError(f"client {name} has {len(x)} {what} inputs and {len(y)} labels")
+        if len(x) and x.shape[1:] != schema.shape:
+            raise DataError(
+                f"client {name}: examples have shape {x.shape[1:]}, the schema says {schema.shape}"
+            )
+        if len(y) and not (np.issubdtype(y.dtype, np.number) and np.all(y == np.floor(y))):
+            raise DataError(f"client {name} has labels that are not whole numbers")
+        if y.ndim > 2 or (y.ndim == 2 and not schema.vocabulary):
+            raise DataError(f"client {name} has labels of shape {y.shape[1:]}; give class numbers")
 
 
 def problems(data: FederatedDataset) -> list[str]:

@@ -65,9 +65,13 @@ class Pool:
         natural = isinstance(partition, Natural)
         large = _large_enough(rows, held, min_examples)
         order, new = self._order(large, natural, new_clients, choose)
-        splits = [
-            self._cut(rows[c], None if held is None else held[c], test_fraction, cut) for c in order
-        ]
+        if held is None and not self.ordered:
+            splits = _cut_all([rows[c] for c in order], len(self.y), test_fraction, cut)
+        else:
+            splits = [
+                self._cut(rows[c], None if held is None else held[c], test_fraction, cut)
+                for c in order
+            ]
         data = self._gather(splits, new, self._names(order) if natural else None)
         return replace(
             _standardized(data) if self.standardize else data,
@@ -107,12 +111,8 @@ class Pool:
         """Training and held-out rows of one client; official test rows follow the pool's."""
         if held is not None:
             return rng.permutation(rows), held + len(self.y)
-        if self.ordered:
-            rows = np.sort(rows)
-            return rows[: -_held_out(len(rows), fraction)], rows[-_held_out(len(rows), fraction) :]
-        distinct = rng.permutation(np.unique(rows))
-        apart = np.isin(rows, distinct[: _held_out(len(distinct), fraction)])
-        return rng.permutation(rows[~apart]), rng.permutation(rows[apart])
+        rows = np.sort(rows)
+        return rows[: -_held_out(len(rows), fraction)], rows[-_held_out(len(rows), fraction) :]
 
     def _gather(
         self, splits: list[tuple[np.ndarray, np.ndarray]], new: int, names: list[str] | None
@@ -137,6 +137,33 @@ class Pool:
         return [
             str(self.owner_names[o]) if self.owner_names else str(o) for o in self._owners()[order]
         ]
+
+
+def _cut_all(
+    clients: list[np.ndarray], examples: int, fraction: float, rng: np.random.Generator
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out rows of every client, at random.
+
+    Where clients share rows, a row is held out for all of them or for none: otherwise one client
+    would train on what another is scored on. The first client to hold a row decides.
+    """
+    undecided, train, held = range(3)
+    fate = np.full(examples, undecided, np.int8)
+    splits = []
+    for rows in clients:
+        distinct = rng.permutation(np.unique(rows))
+        free = distinct[fate[distinct] == undecided]
+        wanted = _held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
+        fate[free] = train
+        fate[free[: max(0, wanted)]] = held
+        apart = fate[rows] == held
+        if len(free) < len(distinct) and (apart.all() or not apart.any()):
+            raise ConfigError(
+                "a client shares so many of its examples with others that nothing is left to train "
+                "on or to hold out; use fewer clients or fewer examples for each"
+            )
+        splits.append((rng.permutation(rows[~apart]), rng.permutation(rows[apart])))
+    return splits
 
 
 def check_split(test_fraction: float, min_examples: int | None, seed: int) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headstart.files import write_bytes
 from headstart.report import lines
 from headstart.report.drawing import (
     accuracy_range,
@@ -25,7 +26,6 @@ from headstart.report.people import percents, pooled
 from headstart.report.reading import Comparison, Evaluation, Run
 from headstart.report.records import GROUP_NAMES
 from headstart.report.spread import floor_ten
-from headstart.report.writing import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.files import write_bytes
 from headstart.report.content import content_of
 from headstart.report.gathering import read
 from headstart.report.reading import Comparison, Run
-from headstart.report.writing import write_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from headstart.errors import CheckpointError
-from headstart.runs.files import write_bytes
+from headstart.files import write_bytes
 from headstart.simulation.simulation import Progress
 from headstart.trees import Tree, names
 
@@ -48,12 +48,12 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> P
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint,
-        "checksum": checksum(tensors),
         "round": progress.round,
         "seconds": checkpoint.seconds,
         "evaluation_seconds": checkpoint.evaluation_seconds,
         "records": checkpoint.records,
     }
+    header["checksum"] = checksum(tensors, header)
     path = folder / f"round-{progress.round:09d}.safetensors"
     write_tensors(path, tensors, header)
     for old in checkpoints(folder)[:-KEPT]:
@@ -78,7 +78,7 @@ def load_checkpoint(path: Path, frame: Progress, fingerprint: str | None) -> Che
     """One checkpoint, checked against its checksum, its run and the shapes expected."""
     header, tensors = _read(path)
     if fingerprint is not None and header.get("fingerprint") != fingerprint:
-        raise CheckpointError(f"{path} belongs to a run with another configuration")
+        raise CheckpointError(f"{path} belongs to a run with another configuration or other data")
     losses = tensors.pop("losses", np.zeros(0))
     parts = fill({"state": frame.state, "memory": frame.memory}, tensors, path)
     progress = Progress(header["round"], parts["state"], parts["memory"], losses)
@@ -118,13 +118,15 @@ def fill(frame: Tree, tensors: dict[str, np.ndarray], path: Path) -> Tree:
             raise CheckpointError(
                 f"{path} does not fit this run: {label} is {tensors[label].dtype}"
                 f"{tensors[label].shape}, expected {leaf.dtype}{leaf.shape}"
+                + (" (set JAX_ENABLE_X64 as then)" if "64" in str(tensors[label].dtype) else "")
             )
     return jax.tree.unflatten(structure, [jnp.asarray(tensors[label]) for label in labels])
 
 
-def checksum(tensors: dict[str, np.ndarray]) -> str:
-    """SHA-256 over all names and numbers."""
-    digest = hashlib.sha256()
+def checksum(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
+    """SHA-256 over the rest of the header and all names and numbers."""
+    rest = {key: value for key, value in header.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         digest.update(f"{name} {array.dtype} {array.shape};".encode())
@@ -141,6 +143,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise CheckpointError(f"{path} is damaged ({error})") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a Headstart checkpoint")
-    if header.get("checksum") != checksum(tensors):
+    if header.get("checksum") != checksum(tensors, header):
         raise CheckpointError(f"{path} is damaged (its checksum does not match)")
     return header, tensors

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from headstart.errors import ConfigError, DivergedError
+from headstart.errors import ConfigError, DivergedError, OutputError
+from headstart.files import write_json, write_text
 from headstart.runs.config import Experiment
 from headstart.runs.directory import RunDirectory
-from headstart.runs.files import write_json, write_text
 from headstart.runs.record import as_csv
 from headstart.runs.training import Listener, run_experiment
 from headstart.simulation.statistics import half_width, paired
@@ -35,6 +35,8 @@ def compare(
 ) -> dict[str, Any]:
     """Run what is not yet done, and write ``comparison.json`` and ``comparison.csv``."""
     refuse_unequal(experiments)
+    if (out / "config.toml").exists():
+        raise OutputError(f"{out} holds a single run; choose another folder with --out")
     chosen = choose_baseline(experiments, baseline)
     rows = []
     for experiment in experiments:
@@ -63,7 +65,10 @@ def outcome(experiment: Experiment, folder: Path, listener: Listener) -> dict[st
     directory = RunDirectory(folder)
     started = (folder / "config.toml").exists()
     if directory.is_complete and directory.experiment() == experiment:
-        return directory.summary()
+        summary = directory.summary()
+        if summary["data_digest"] == experiment.build_data().digest():
+            return summary
+        raise ConfigError(f"{folder} was made with other data; choose another folder with --out")
     try:
         return run_experiment(experiment, folder, resume=started, listener=listener).summary
     except DivergedError as error:
@@ -167,6 +172,11 @@ def refuse_unequal(experiments: Sequence[Experiment]) -> None:
             raise ConfigError(f"two experiments are called {label!r}; give each a label of its own")
     first = experiments[0]
     for other in experiments[1:]:
+        if _adaptation_batch(other) != _adaptation_batch(first):
+            raise ConfigError(
+                f"{other.label!r} and {first.label!r} adapt with batches of different size; "
+                "use the same algorithm.batch_size"
+            )
         for what in ("data", "evaluation", "participation"):
             if getattr(other, what) != getattr(first, what):
                 raise ConfigError(
@@ -190,7 +200,12 @@ def choose_baseline(experiments: Sequence[Experiment], label: str | None) -> str
 
 def slug(label: str) -> str:
     """A folder name for a label."""
-    return re.sub(r"[^\w.=-]+", "-", label.lower()).strip("-") or "run"
+    return re.sub(r"[^\w.=-]+", "-", label.lower()).strip("-.") or "run"
+
+
+def _adaptation_batch(experiment: Experiment) -> int:
+    size = experiment.algorithm["batch_size"]
+    return size[0] if isinstance(size, list | tuple) else size
 
 
 def _by_seed(entry: dict[str, Any], group: str, seeds: list[int]) -> list[float]:

@@ -73,7 +73,7 @@ class Experiment:
         return replace(
             plain,
             label=plain.label or default_label(algorithm),
-            data=data_build.resolve(dict(plain.data)),
+            data=_absolute(data_build.resolve(dict(plain.data))),
             model=complete("model", MODELS, plain.model, build_model(plain.model)),
             algorithm=complete("algorithm", ALGORITHMS, plain.algorithm, algorithm),
             evaluation=table["evaluation"],
@@ -217,6 +217,13 @@ def default_label(algorithm: Algorithm) -> str:
     method = getattr(algorithm, "method", None)
     steps = getattr(algorithm, "inner_steps", None)
     return algorithm.name if method is None else f"{algorithm.name} ({method}, ν={steps})"
+
+
+def _absolute(data: dict[str, Any]) -> dict[str, Any]:
+    """A folder or table is found again from wherever the stored configuration is run."""
+    if "path" not in data or "\0" in data["path"]:
+        return data
+    return {**data, "path": str(Path(data["path"]).expanduser().absolute())}
 
 
 def _build(where: str, registry: Mapping[str, Any], table: Mapping[str, Any], default: str) -> Any:

@@ -9,14 +9,14 @@ from typing import Any
 
 from headstart.data.federated import Schema
 from headstart.errors import InputError, OutputError
-from headstart.runs.checkpoint import save_model
-from headstart.runs.config import Experiment, read_toml
-from headstart.runs.files import (
+from headstart.files import (
     append_line,
     clear_write_errors,
     write_json,
     write_text,
 )
+from headstart.runs.checkpoint import save_model
+from headstart.runs.config import Experiment, read_toml
 from headstart.runs.record import as_csv
 from headstart.trees import Tree
 
@@ -39,7 +39,12 @@ class RunDirectory:
 
     def claim(self, config: str, *, resume: bool) -> None:
         """Take the folder for this run; refuse one that holds anything else."""
-        taken = self.path.exists() and any(self.path.iterdir())
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputError(f"{self.path} is a file; choose a folder with --out")
+        with clear_write_errors(self.path):
+            held = [p for p in self.path.iterdir()] if self.path.exists() else []
+        # What a kill in the middle of a write leaves behind is ours and does not count.
+        taken = any(not p.name.startswith(".config.toml.") for p in held)
         if taken and not resume:
             what = "another run" if (self.path / "config.toml").exists() else "other files"
             raise OutputError(

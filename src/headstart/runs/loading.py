@@ -24,6 +24,13 @@ def load_run(path: str | Path) -> Run:
     folder = RunDirectory(Path(path))
     if not folder.path.is_dir():
         raise InputError(f"{folder.path} does not exist; give the folder of a run")
+    try:
+        return _load(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder.path} is damaged: {type(error).__name__} {error}") from None
+
+
+def _load(folder: RunDirectory) -> Run:
     experiment, summary, schema = folder.experiment(), folder.summary(), folder.schema()
     model, algorithm = experiment.build_model(), experiment.build_algorithm()
 
@@ -36,7 +43,8 @@ def load_run(path: str | Path) -> Run:
     found = checkpoints(folder.checkpoints)
     if not found:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")
-    progress = load_checkpoint(found[-1], frame, experiment.fingerprint()).progress
+    fingerprint = f"{experiment.fingerprint()}-{summary['data_digest']}"
+    progress = load_checkpoint(found[-1], frame, fingerprint).progress
     return Run(
         summary=summary,
         records=read_metrics(folder.path / "metrics.jsonl"),

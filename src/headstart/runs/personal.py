@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from headstart.data.examples import read_examples
-from headstart.errors import ConfigError, DataError
+from headstart.errors import ConfigError, DataError, OutputError
+from headstart.files import write_json
+from headstart.options import require_at_least
 from headstart.runs.checkpoint import save_model
-from headstart.runs.files import write_json
 from headstart.runs.loading import load_run
 from headstart.runs.run import personalize
 
@@ -24,17 +25,20 @@ def personalize_file(
     label: str = "label",
     test_fraction: float = 0.2,
     seed: int = 0,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Adapt to a part of the examples, score on the rest, write the model that was scored."""
     if not 0 < test_fraction < 1:
         raise ConfigError(f"--test-fraction={test_fraction} must lie between 0 and 1")
+    require_at_least(0, **{"--seed": seed})
+    model = out or run_folder / "personal" / f"{file.stem}.safetensors"
+    refuse_to_replace(model, force)
     run = load_run(run_folder)
     steps = run.summary["adapt_steps"] if steps is None else steps
     x, y = read_examples(file, run.schema, label=label)
     train, test = split_rows(len(y), test_fraction, seed, file)
     before = personalize(run, x[train], y[train], steps=0, seed=seed)
     after = personalize(run, x[train], y[train], steps=steps, seed=seed)
-    model = out or run_folder / "personal" / f"{file.stem}.safetensors"
     result = {
         "run": str(run_folder),
         "data": str(file),
@@ -48,6 +52,15 @@ def personalize_file(
     save_model(model, after.params, run.summary["algorithm"])
     write_json(model.with_suffix(".json"), result)
     return result
+
+
+def refuse_to_replace(model: Path, force: bool) -> None:
+    """The model file and the result beside it are new, or may be replaced."""
+    if model.suffix != ".safetensors":
+        raise OutputError(f"--out {model} must end in .safetensors")
+    for path in (model, model.with_suffix(".json")):
+        if path.exists() and not force:
+            raise OutputError(f"{path} exists already; use --force to replace it, or --out")
 
 
 def split_rows(

@@ -38,8 +38,14 @@ class PersonalModel:
         return np.argmax(self.probabilities(x), axis=-1)
 
     def accuracy(self, x: Any, y: Any) -> float:
-        """Share of labels predicted right."""
-        return float(np.mean(self.predict(x) == np.asarray(y)))
+        """Share of labels predicted right; an error if the model's outputs are not numbers."""
+        x, y = check_examples(x, y, self.schema)
+        score = Classification(self.model, self.schema).score(
+            self.params, (jnp.asarray(x), jnp.asarray(y))
+        )
+        if not np.all(score.finite):
+            raise DivergedError("the model's outputs for these examples are not finite numbers")
+        return float(np.mean(np.asarray(score.correct, float)))
 
 
 class Summary(dict[str, Any]):
@@ -102,7 +108,7 @@ class Run:
 
 def personalize(run: Run, x: Any, y: Any, *, steps: int, seed: int = 0) -> PersonalModel:
     """The run's model adapted to one client's examples by so many steps."""
-    require_at_least(0, steps=steps)
+    require_at_least(0, steps=steps, seed=seed)
     x, y = check_examples(x, y, run.schema)
     task = Task(
         Classification(run.model, run.schema),
@@ -112,9 +118,7 @@ def personalize(run: Run, x: Any, y: Any, *, steps: int, seed: int = 0) -> Perso
     )
     memory = run.algorithm.init_memory(run.state)
     key = Keys.from_seed(seed).adaptation
-    params = jax.jit(run.algorithm.personalize, static_argnames="steps")(
-        run.state, memory, task, key, steps=steps
-    )
+    params = jax.jit(run.algorithm.personalize)(run.state, memory, task, key, steps)
     if not all_finite(params):
         raise DivergedError(
             f"the model is not finite after {steps} adaptation steps; "

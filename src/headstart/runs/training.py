@@ -10,7 +10,7 @@ import numpy as np
 
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
-from headstart.errors import ConfigError, DivergedError, InputError
+from headstart.errors import CheckpointError, ConfigError, DivergedError, InputError
 from headstart.models.contract import Model
 from headstart.options import require_at_least
 from headstart.runs import record
@@ -58,9 +58,7 @@ def train(
     """
     require_at_least(1, rounds=rounds)
     simulation = Simulation(data, model, algorithm, participation=participation, seed=seed)
-    options = evaluation or EvaluationOptions(
-        every=max(1, rounds // 10), adapt_steps=getattr(algorithm, "inner_steps", 1) or 1
-    )
+    options = evaluation or EvaluationOptions(every=max(1, rounds // 10))
     return _Training(simulation, rounds, seed, options, listener or Listener()).finish()
 
 
@@ -84,20 +82,16 @@ def run_experiment(
         participation=experiment.participation,
         seed=experiment.seed,
     )
-    frame = simulation.shapes()
-    folder.claim(experiment.to_toml(), resume=resume)
-    folder.write_schema(data.schema)
+    digest = data.digest()
     training = _Training(
         simulation, experiment.rounds, experiment.seed, experiment.evaluation, listener,
-        folder=folder, fingerprint=experiment.fingerprint(), label=experiment.label,
+        folder=folder, fingerprint=f"{experiment.fingerprint()}-{digest}", digest=digest,
+        label=experiment.label,
     )  # fmt: skip
-    if resume:
-        found, refused = load_newest(folder.checkpoints, frame, training.fingerprint)
-        for line in refused:
-            listener.note(f"{line}; it is not used")
-        if found is None:
-            listener.note(f"no usable checkpoint in {folder.checkpoints}; starting from round 0")
-        training.take_up(found)
+    found = training.find_checkpoint() if resume else None
+    folder.claim(experiment.to_toml(), resume=resume)
+    folder.write_schema(data.schema)
+    training.take_up(found)
     return training.finish()
 
 
@@ -114,25 +108,41 @@ class _Training:
         *,
         folder: RunDirectory | None = None,
         fingerprint: str = "",
+        digest: str = "",
         label: str = "",
     ) -> None:
         self.simulation, self.rounds, self.seed = simulation, rounds, seed
         self.options, self.listener = options, listener
         self.folder, self.fingerprint, self.label = folder, fingerprint, label
+        self.digest = digest
         self.progress = simulation.start()
         self.records: list[dict[str, Any]] = []
         self.seconds = self.evaluation_seconds = 0.0
         self.saved_at = time.monotonic()
         self.piece = 1
 
+    def find_checkpoint(self) -> Checkpoint | None:
+        """The newest good checkpoint, if any was ever written; nothing is changed."""
+        assert self.folder is not None
+        found, refused = load_newest(
+            self.folder.checkpoints, self.simulation.shapes(), self.fingerprint
+        )
+        for line in refused:
+            self.listener.note(f"{line}; it is not used")
+        if found is None and refused:
+            raise CheckpointError(
+                f"no checkpoint in {self.folder.checkpoints} can be used ({refused[0]}); nothing "
+                "was changed; to begin anew, choose another folder with --out"
+            )
+        if found is not None and found.progress.round > self.rounds:
+            raise ConfigError(
+                f"rounds={self.rounds} is less than the {found.progress.round} rounds already done"
+            )
+        return found
+
     def take_up(self, checkpoint: Checkpoint | None) -> None:
         """Go on from a checkpoint; evaluations made after it are made again."""
         if checkpoint is not None:
-            if checkpoint.progress.round > self.rounds:
-                raise ConfigError(
-                    f"rounds={self.rounds} is less than the {checkpoint.progress.round} "
-                    "rounds already done"
-                )
             self.progress, self.records = checkpoint.progress, checkpoint.records
             self.seconds = checkpoint.seconds
             self.evaluation_seconds = checkpoint.evaluation_seconds
@@ -239,6 +249,7 @@ class _Training:
             "algorithm": algorithm.name,
             "label": self.label or algorithm.name,
             "data": data.description,
+            "data_digest": self.digest or data.digest(),
             "clients": {"known": data.known_clients, "new": data.new_clients},
             "active_clients": self.simulation.active,
             "rounds": self.rounds,

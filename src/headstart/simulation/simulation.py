@@ -94,7 +94,8 @@ class Simulation:
     def _diverged(self, round: int, client: int) -> DivergedError:
         name = self.data.name(client)
         rate = getattr(self.algorithm, "local_lr", None)
-        remedy = "" if rate is None else f"; try algorithm.local_lr={rate / 10:g} (now {rate:g})"
+        smaller = None if rate is None else min(rate / 10, 0.1)
+        remedy = "" if rate is None else f"; try algorithm.local_lr={smaller:g} (now {rate:g})"
         if hasattr(self.algorithm, "inner_steps") and self.algorithm.inner_steps:
             remedy += f" or algorithm.inner_lr={self.algorithm.inner_lr / 10:g}"  # type: ignore[attr-defined]
         return DivergedError(
