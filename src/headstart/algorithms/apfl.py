@@ -9,7 +9,9 @@ v̄_i = λ_i v_i + (1 − λ_i) w. In a round it takes τ steps, each on one bat
 and, if adaptive, at the start of the round λ_i ← clip(λ_i − β ⟨v_i − w_i, ∇f_i(v̄_i; ξ)⟩, 0, 1).
 The server averages the w_i.
 
-Where their text is silent: a client never seen before starts with v_i = w and the configured λ.
+All clients in training start with v_i = w_0 and the configured λ, as in their Algorithm 1, whenever
+they are first drawn. Where their text is silent: a client who was never in training starts with
+v_i = w, the trained one, and the configured λ.
 An adaptation step at test time moves v_i only, with step size α, keeping w and λ_i.
 """
 
