@@ -32,9 +32,11 @@ def main() -> None:
     except HeadstartError as error:
         print(f"headstart: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except (MemoryError, OverflowError) as error:
-        reason = str(error) or "out of memory"
-        print(f"headstart: too large for this machine: {reason.splitlines()[0]}", file=sys.stderr)
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        reason = (str(error) or "out of memory").splitlines()[0]
+        print(f"headstart: too large for this machine: {reason}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("headstart: interrupted", file=sys.stderr)

@@ -231,7 +231,7 @@ def run_commands(run: Run) -> list[Command]:
             "Find out whether another method does better, over several seeds",
             [f"headstart compare {config} OTHER.toml --seeds 5"],
         ),
-        Command("See how different the clients are", [f"headstart diagnose {config}"]),
+        Command("See who the clients are", [f"headstart data describe {config}"]),
         Command("Get the same numbers again", [f"headstart run {config} --out again"]),
     ]  # fmt: skip
 

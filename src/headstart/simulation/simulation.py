@@ -98,6 +98,8 @@ class Simulation:
         remedy = "" if rate is None else f"; try algorithm.local_lr={smaller:g} (now {rate:g})"
         if hasattr(self.algorithm, "inner_steps") and self.algorithm.inner_steps:
             remedy += f" or algorithm.inner_lr={self.algorithm.inner_lr / 10:g}"  # type: ignore[attr-defined]
+        if getattr(self.algorithm, "server_optimizer", None):
+            remedy += " or a smaller algorithm.server_lr"
         return DivergedError(
             f"training diverged in round {round + 1} at client {name}: its update is not finite, "
             f"most likely because the steps are too large{remedy}",
