@@ -41,28 +41,40 @@ def accuracies(record: dict[str, Any]) -> str:
     return ", ".join(texts) + marked
 
 
+class Pace:
+    """Rounds per second, counted from the end of the first piece: that one also compiles."""
+
+    def __init__(self) -> None:
+        self.first: tuple[int, float] | None = None
+
+    def rate(self, done: int) -> float | None:
+        """Rounds per second so far; None until there is something to measure."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (done, now)
+        rounds, seconds = done - self.first[0], now - self.first[1]
+        return rounds / seconds if rounds and seconds > 0 else None
+
+
 class PlainListener(Listener):
     """One line per evaluation (if brief: only the last), and now and then between."""
 
     def __init__(self, label: str = "", *, brief: bool = False) -> None:
         self.prefix, self.brief = f"{label}: " if label else "", brief
-        self.spoke = self.began = time.monotonic()
-        self.first = self.rounds = 0
+        self.spoke, self.pace, self.rounds = time.monotonic(), Pace(), 0
 
     def started(self, done: int, rounds: int) -> None:
         """Say where training begins."""
-        self.began, self.first, self.rounds = time.monotonic(), done, rounds
+        self.rounds = rounds
         if done or not self.brief:
             self.say(f"round {done} of {rounds}" + (" (resumed)" if done else ""))
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
         """Say how far it is, but not too often."""
-        if time.monotonic() - self.spoke > PLAIN_SECONDS:
-            rate = (done - self.first) / (time.monotonic() - self.began)
-            left = (rounds - done) / rate if rate else 0
-            self.say(
-                f"round {done} of {rounds}, loss {loss:.3f}, {rate:.1f} rounds/s, {left:.0f} s left"
-            )
+        rate = self.pace.rate(done)
+        if rate is not None and time.monotonic() - self.spoke > PLAIN_SECONDS:
+            left = f"{rate:.1f} rounds/s, {(rounds - done) / rate:.0f} s left"
+            self.say(f"round {done} of {rounds}, loss {loss:.3f}, {left}")
 
     def evaluated(self, record: dict[str, Any]) -> None:
         """Say how good the models are."""
@@ -85,21 +97,21 @@ class BarListener(Listener):
     def __init__(self, bar: Progress, label: str = "training") -> None:
         self.bar = bar
         self.task = bar.add_task(label, total=None, latest="", rate="")
-        self.first, self.began = 0, time.monotonic()
+        self.pace = Pace()
 
     def started(self, done: int, rounds: int) -> None:
         """Show the bar."""
-        self.first, self.began = done, time.monotonic()
         self.bar.update(self.task, total=rounds, completed=done)
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
         """Move the bar."""
-        rate = (done - self.first) / max(time.monotonic() - self.began, 1e-9)
-        self.bar.update(self.task, completed=done, rate=f"{rate:.1f} rounds/s")
+        rate = self.pace.rate(done)
+        shown = "compiling" if rate is None else f"{rate:.1f} rounds/s"
+        self.bar.update(self.task, completed=done, rate=shown)
 
     def evaluated(self, record: dict[str, Any]) -> None:
         """Show the accuracies."""
-        self.bar.update(self.task, latest=accuracies(record))
+        self.bar.update(self.task, latest=accuracies(record).replace(" %", "").replace(" →", "→"))
 
     def note(self, message: str) -> None:
         """Print above the bar."""
@@ -128,7 +140,7 @@ def stage() -> Iterator[Stage]:
         return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True),
