@@ -99,6 +99,8 @@ def test_the_whole_way(
     assert code == 0
     code, out, _ = run(capsys, "personalize", "r", "--data", "c.csv", "--steps", "2")
     assert code == 0 and "before" in out and Path("r/personal/c.safetensors").exists()
+    code, _, err = run(capsys, "report", "r", "--out", "r")
+    assert code == 2 and "is a folder" in err and not Path("r-figures").exists()
     code, out, _ = run(capsys, "report", "r")
     assert code == 0 and Path("r/report.html").stat().st_size > 10_000
     text = Path("c.csv").read_text().splitlines()

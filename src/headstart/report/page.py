@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.errors import OutputError
 from headstart.files import write_bytes
 from headstart.report.content import content_of
 from headstart.report.gathering import read
@@ -32,6 +33,8 @@ def make_report(paths: Sequence[Path], out: Path | None = None) -> Path:
 
     thing = read([Path(path) for path in paths])
     target = Path(out) if out is not None else default_out(thing)
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder; name the page, as {target / PAGE}")
     figures = target.parent / figures_folder(target)
     save_figures(figures_of(thing), figures)
     write_bytes(target, render(thing, figures.name).encode("utf-8", "replace"))
