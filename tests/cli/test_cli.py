@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tiny
 from typer.testing import CliRunner
 
 from headstart.cli.main import app, main
@@ -158,4 +157,3 @@ def test_public_names_are_those_listed() -> None:
     public = {name for name in vars(hs) if not name.startswith("_")}
     modules = {"errors", "files", "meta", "options", "report", "runs", "simulation", "trees", "cli"}
     assert set(hs.__all__) == public - modules
-    assert tiny.MODEL is not None

@@ -10,8 +10,7 @@ import tiny
 
 from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
 from headstart.errors import ConfigError, DivergedError
-from headstart.models import Classification
-from headstart.simulation import Federation, Keys, Progress, Simulation
+from headstart.simulation import Keys, Simulation
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.simulation.rounds import in_groups, run_rounds, weighted_sum
 
@@ -142,10 +141,3 @@ def test_float64_runs_in_float64(x64: None) -> None:
 def test_keys_of_different_uses_differ() -> None:
     keys = Keys.from_seed(0)
     assert len({jax.random.key_data(k).tobytes() for k in keys}) == len(keys)
-    assert isinstance(simulation(FedAvg(**tiny.COMMON)).start(), Progress)
-    assert (
-        Federation.from_dataset(
-            tiny.federation(), Classification(tiny.MODEL, tiny.federation().schema)
-        ).known
-        == 5
-    )

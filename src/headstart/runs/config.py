@@ -74,8 +74,8 @@ class Experiment:
             plain,
             label=plain.label or default_label(algorithm),
             data=_absolute(data_build.resolve(dict(plain.data))),
-            model=complete("model", MODELS, plain.model, build_model(plain.model)),
-            algorithm=complete("algorithm", ALGORITHMS, plain.algorithm, algorithm),
+            model=complete(MODELS, build_model(plain.model)),
+            algorithm=complete(ALGORITHMS, algorithm),
             evaluation=table["evaluation"],
         )
 
@@ -204,10 +204,8 @@ def build_model(table: Mapping[str, Any]) -> Model:
     return _build("model", MODELS, table, default="mlp")
 
 
-def complete(
-    where: str, registry: Mapping[str, Any], given: Mapping[str, Any], built: Any
-) -> dict[str, Any]:
-    """The section with every default written out."""
+def complete(registry: Mapping[str, Any], built: Any) -> dict[str, Any]:
+    """The section an object came from, with every default written out."""
     name = next(name for name, cls in registry.items() if type(built) is cls)
     return {"name": name, **as_table(built)}
 
