@@ -140,6 +140,7 @@ def test_compare_from_the_command_line(
     )
     assert code == 0, err
     assert "fedavg" in out and "local" in out and "runs/comparison-001" in out
+    assert "next: headstart personalize runs/comparison-001/" in out
 
 
 def test_importing_headstart_stays_light() -> None:

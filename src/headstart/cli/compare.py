@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,3 +94,9 @@ def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
         console = Console(width=100)
     console.print(comparison_table(result))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
+    done = [row for row in result["rows"] if row["seeds"]]
+    if done:
+        best = max(done, key=lambda row: row["known_clients"]["after"]["mean"])
+        finished = folder / Path(best["runs"][0]).parent / f"seed-{best['seeds'][0]}"
+        run = shlex.quote(str(finished))
+        typer.echo(f"next: headstart personalize {run} --data one-clients-examples.csv")
