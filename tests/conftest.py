@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Tests compile many small programs once each: less optimisation halves the time they take.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Two devices, so that every test of the engine has clients on both.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2",
+)
 
 import hypothesis
 import jax

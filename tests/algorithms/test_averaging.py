@@ -41,7 +41,9 @@ def local_steps_with_matrices(algorithm: PerFedAvg, params: Any, task: Task) -> 
     hessian = jax.jit(jax.hessian(lambda v, batch: task.loss(back(v), batch)))
     w = np.asarray(flat, float)
     for t in range(algorithm.local_steps):
-        batches = algorithm.draw(task, jax.random.fold_in(KEY, t))
+        batches = algorithm.arranged(
+            task.batches(jax.random.fold_in(KEY, t), algorithm.step_batches)
+        )
         path = [w]
         for batch in batches.inner:
             path.append(path[-1] - algorithm.inner_lr * np.asarray(gradient(path[-1], batch)))
@@ -83,7 +85,7 @@ def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any) -> None:
 
 def test_batches_of_a_local_step_are_independent_draws(task: Task) -> None:
     algorithm = PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, inner_steps=2)
-    batches = algorithm.draw(task, KEY)
+    batches = algorithm.arranged(task.batches(KEY, algorithm.step_batches))
     sizes = [len(b[1]) for b in (*batches.inner, batches.outer, *batches.hessian)]
     assert sizes == [4, 4, 5, 6, 6]
     drawn = [np.asarray(b[0])[:4].tobytes() for b in (*batches.inner, *batches.hessian)]

@@ -156,5 +156,6 @@ def test_public_names_are_those_listed() -> None:
     import headstart as hs
 
     public = {name for name in vars(hs) if not name.startswith("_")}
-    modules = {"errors", "files", "meta", "options", "report", "runs", "simulation", "trees", "cli"}
+    modules = {"errors", "files", "machine", "meta", "options", "report", "runs", "simulation"}
+    modules |= {"trees", "cli"}
     assert set(hs.__all__) == public - modules

@@ -24,7 +24,8 @@ def trained(request: pytest.FixtureRequest) -> tuple[Simulation, Progress]:
 def slow_scores(
     engine: Simulation, progress: Progress, client: int, steps: int, adapt_on: str
 ) -> tuple[float, float]:
-    """One client, by the contract and NumPy."""
+    """One client, by the contract and NumPy, on one device."""
+    progress = jax.tree.map(np.asarray, progress)
     algorithm: Algorithm = engine.algorithm
     known = client < engine.data.known_clients
     fresh = algorithm.init_memory(progress.state)

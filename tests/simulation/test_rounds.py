@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from jaxtyping import Array
 
 from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
 from headstart.errors import ConfigError, DivergedError
 from headstart.simulation import Keys, Simulation
+from headstart.simulation.layout import (
+    AXIS,
+    Layout,
+    aligned,
+    mesh_of,
+    named,
+    replicate,
+    suited,
+)
 from headstart.simulation.reference import run_rounds_slowly
-from headstart.simulation.rounds import in_groups, run_rounds, weighted_sum
+from headstart.simulation.rounds import run_rounds, weighted
 
 ROUNDS, ACTIVE = 4, 3
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
@@ -52,17 +65,36 @@ def test_engines_agree_and_cutting_changes_nothing(algorithm: Algorithm) -> None
     assert pieces.losses.tolist() == whole.losses.tolist()
 
 
-@pytest.mark.parametrize("group", [1, 2, 3])
+@pytest.mark.parametrize("devices, layout", [(1, "mapped"), (1, "vmapped:3"), (2, "mapped:2")])
 @pytest.mark.parametrize("name", ["per-fedavg-options", "apfl"])
-def test_groups_change_the_result_by_rounding_only(name: str, group: int) -> None:
-    engine = simulation(tiny.VARIANTS[name])
-    start = engine.start()
-    grouped = run_rounds(
-        engine.algorithm, start.state, start.memory, engine.federation, engine.keys,
-        jnp.int32(0), jnp.int32(ROUNDS), active=ACTIVE, group=group,
-    )  # fmt: skip
-    whole = engine.advance(start, ROUNDS)
-    assert tiny.distance(grouped[:2], (whole.state, whole.memory)) < 1e-5
+def test_layouts_change_the_result_by_rounding_only(name: str, devices: int, layout: str) -> None:
+    """Five clients of five: on two devices one place is padding."""
+    algorithm, mesh = tiny.VARIANTS[name], mesh_of(jax.devices()[:devices])
+    data = tiny.federation()
+    engine = Simulation(data, tiny.MODEL, algorithm, layout=named(layout, mesh))
+    other = Simulation(data, tiny.MODEL, algorithm, layout="vmapped")
+    assert (engine.layout.devices, other.layout.devices) == (devices, 2)
+    end, end_of_other = (each.advance(each.start(), ROUNDS) for each in (engine, other))
+    assert tiny.distance(local(end[1:3]), local(end_of_other[1:3])) < 1e-5
+    np.testing.assert_allclose(end.losses, end_of_other.losses, atol=1e-6)
+    scores = engine.evaluate(end, [0, 2], most=3)
+    same = other.evaluate(end_of_other, [0, 2], most=3)
+    np.testing.assert_allclose(scores.loss, same.loss, atol=1e-5)
+
+
+def local(tree: Any) -> Any:
+    """On the first device, wherever it was computed."""
+    return jax.tree.map(np.asarray, tree)
+
+
+def test_a_layout_is_chosen_by_size_and_can_be_named() -> None:
+    mesh = mesh_of()
+    assert suited(mesh, parameters=3_000, batch=10).style == "vmapped"
+    assert suited(mesh, parameters=68_000, batch=40) == named("mapped", mesh)
+    assert named("vmapped:7", mesh).group == 7
+    for wrong in ("sideways", "mapped:0", "vmapped:x", "mapped:-1", ""):
+        with pytest.raises(ConfigError, match="use mapped, vmapped"):
+            named(wrong, mesh)
 
 
 def test_step_sizes_seeds_and_piece_lengths_do_not_compile_anew() -> None:
@@ -124,10 +156,35 @@ def test_weights_by_examples_are_the_weighted_mean() -> None:
 
 
 def test_padding_is_silent_even_if_it_is_not_a_number() -> None:
-    groups = in_groups(jnp.arange(5), 2, padding=9)
-    assert groups.shape == (3, 2) and groups[-1, -1] == 9
-    total = weighted_sum({"a": jnp.array([1.0, jnp.nan])}, jnp.array([2.0, 0.0]))
-    assert total["a"] == 2.0
+    assert weighted(jnp.array(jnp.nan), jnp.array(0.0)) == 0.0
+    assert weighted(jnp.array(1.5), jnp.array(2.0)) == 3.0
+
+
+@pytest.mark.parametrize("clients, group", [(1, 1), (5, 2), (6, 16), (7, 3)])
+def test_every_client_is_dealt_to_one_device(clients: int, group: int) -> None:
+    layout = Layout(mesh_of(), "vmapped", group)
+
+    def program(clients: Array) -> tuple[Array, Array]:
+        mine = layout.mine(clients, padding=99)
+        assert mine.shape[1] <= group
+        return layout.gathered(mine, len(clients)), jax.lax.psum(jnp.sum(mine < 99), AXIS)
+
+    dealt, count = jax.jit(layout.everywhere(program))(jnp.arange(clients))
+    assert dealt.tolist() == list(range(clients)) and int(count) == clients
+
+
+def test_mapped_files_are_used_where_they_lie_and_others_copied_once(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(5000.0, dtype=np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert aligned(mapped).ctypes.data == mapped.ctypes.data
+    own = np.arange(5000.0, dtype=np.float32)
+    copy = aligned(own)
+    own[:] = 0
+    for array in (aligned(mapped), copy):
+        placed = replicate(mesh_of(), array)
+        places = {part.data.unsafe_buffer_pointer() for part in placed.addressable_shards}
+        assert places == {array.ctypes.data}
+        assert float(placed[-1]) == 4999.0
 
 
 def test_float64_runs_in_float64(x64: None) -> None:

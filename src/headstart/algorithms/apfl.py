@@ -114,15 +114,16 @@ class APFL(Algorithm):
         first = task.batch(jax.random.fold_in(key, self.local_steps), self.batch_size)
         share = self._adapted_mixing(broadcast, memory, task, first)
 
-        def step(models: tuple[Tree, Tree], t: Int[Array, ""]) -> tuple[tuple[Tree, Tree], Array]:
+        def step(models: tuple[Tree, Tree], rows: Array) -> tuple[tuple[Tree, Tree], Array]:
             w, v = models
-            batch = task.batch(jax.random.fold_in(key, t), self.batch_size)
+            [batch] = task.take(rows, [self.batch_size])
             loss, gradient = jax.value_and_grad(task.loss)(w, batch)
             towards = self._local_direction(w, v, share, task, batch)
             return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss
 
         start = (broadcast, memory.local)
-        (w, v), losses = jax.lax.scan(step, start, jnp.arange(self.local_steps))
+        draws = task.draws(key, self.local_steps, self.batch_size)
+        (w, v), losses = jax.lax.scan(step, start, draws)
         return w, APFLMemory(v, share), {"loss": jnp.mean(losses)}
 
     def server_update(self, state: APFLState, mean_reply: Tree) -> tuple[APFLState, Info]:

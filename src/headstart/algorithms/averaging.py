@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from headstart.algorithms.contract import Algorithm, Info, Task, Weights
+from headstart.algorithms.contract import Algorithm, Batch, Info, Task, Weights
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_one_of, require_positive
 from headstart.trees import Tree, norm, subtract, where
@@ -79,9 +79,14 @@ class Averaging(Algorithm):
         require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
         self._optimizer()
 
+    @property
+    @abstractmethod
+    def step_batches(self) -> list[int]:
+        """Sizes of the independent batches of one local step."""
+
     @abstractmethod
     def direction(
-        self, params: Tree, task: Task, key: PRNGKeyArray
+        self, params: Tree, task: Task, batches: list[Batch]
     ) -> tuple[Float[Array, ""], Tree]:
         """The loss seen, and d: a local step is w ← w − β d."""
 
@@ -126,15 +131,18 @@ class Averaging(Algorithm):
     ) -> tuple[dict[str, Tree], tuple[()], Info]:
         """τ local steps from w_k."""
 
-        def step(carry: tuple[Tree, Tree], t: Int[Array, ""]) -> tuple[tuple[Tree, Tree], Array]:
-            w, kept = carry
+        sizes = self.step_batches
+
+        def step(carry: tuple[Tree, Tree], at: tuple[Array, Array]) -> tuple[Any, Array]:
+            (w, kept), (t, rows) = carry, at
             if self.random_iterate:
                 kept = where(t == broadcast.iterate, w, kept)
-            loss, d = self.direction(w, task, jax.random.fold_in(key, t))
+            loss, d = self.direction(w, task, task.take(rows, sizes))
             return (descend(w, d, broadcast.local_lr), kept), loss
 
         start = (broadcast.params, broadcast.params if self.random_iterate else ())
-        (w, kept), losses = jax.lax.scan(step, start, jnp.arange(self.local_steps))
+        steps = (jnp.arange(self.local_steps), task.draws(key, self.local_steps, sum(sizes)))
+        (w, kept), losses = jax.lax.scan(step, start, steps)
         reply = {"params": w, "iterate": kept} if self.random_iterate else {"params": w}
         return reply, (), {"loss": jnp.mean(losses)}
 

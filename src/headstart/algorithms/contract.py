@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from headstart.trees import Tree
@@ -71,12 +72,27 @@ class Task(eqx.Module):
 
         The first is what :meth:`batch` draws with the same key.
         """
-        rows = self.start + jax.random.randint(key, (sum(sizes),), 0, self.count)
+        return self.take(self._draw(key, sum(sizes)), sizes)
+
+    def draws(self, key: PRNGKeyArray, steps: int, size: int) -> Int[Array, "steps size"]:
+        """Rows for many steps at once: step t draws from ``fold_in(key, t)``.
+
+        :meth:`take` turns one step's rows into the batches that :meth:`batches` draws with that
+        key. One call of the generator costs the same for one step as for all of them.
+        """
+        return jax.vmap(lambda t: self._draw(jax.random.fold_in(key, t), size))(jnp.arange(steps))
+
+    def take(self, rows: Int[Array, " size"], sizes: Sequence[int]) -> list[Batch]:
+        """The examples in these rows, cut into batches."""
         ends = list(itertools.accumulate(sizes))
         return [self._rows(rows[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
+    def _draw(self, key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
+        return self.start + jax.random.randint(key, (size,), 0, self.count)
+
     def _rows(self, rows: Int[Array, " size"]) -> Batch:
-        return jax.tree.map(lambda a: a[rows], self.examples)
+        # Rows are the client's own: no need to have the compiled program check each of them.
+        return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self.examples)
 
 
 class Algorithm(eqx.Module):
@@ -146,7 +162,7 @@ class Algorithm(eqx.Module):
     def client_weight(self, examples: Int[Array, ""]) -> Float[Array, ""]:
         """The client's weight in the server's mean."""
         size = examples.astype(float)
-        return size if self.weights == "examples" else jax.numpy.ones_like(size)
+        return size if self.weights == "examples" else jnp.ones_like(size)
 
     def personalize(
         self,

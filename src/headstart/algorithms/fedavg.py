@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from headstart.algorithms.averaging import Averaging
-from headstart.algorithms.contract import Task
+from headstart.algorithms.contract import Batch, Task
 from headstart.trees import Tree
 
 
@@ -21,12 +21,16 @@ class FedAvg(Averaging):
 
     name: ClassVar[str] = "fedavg"
 
+    @property
+    def step_batches(self) -> list[int]:
+        """One batch, of the outer size."""
+        return [self.batch_sizes[1]]
+
     def direction(
-        self, params: Tree, task: Task, key: PRNGKeyArray
+        self, params: Tree, task: Task, batches: list[Batch]
     ) -> tuple[Float[Array, ""], Tree]:
         """The plain stochastic gradient."""
-        batch = task.batch(key, self.batch_sizes[1])
-        return jax.value_and_grad(task.loss)(params, batch)
+        return jax.value_and_grad(task.loss)(params, batches[0])
 
     @property
     def gradients_per_update(self) -> int:

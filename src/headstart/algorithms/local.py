@@ -79,12 +79,13 @@ class Local(Algorithm):
     ) -> tuple[tuple[()], Tree, Info]:
         """τ gradient steps on the client's own model."""
 
-        def step(w: Tree, t: Int[Array, ""]) -> tuple[Tree, Array]:
-            batch = task.batch(jax.random.fold_in(key, t), self.batch_size)
+        def step(w: Tree, rows: Array) -> tuple[Tree, Array]:
+            [batch] = task.take(rows, [self.batch_size])
             loss, d = jax.value_and_grad(task.loss)(w, batch)
             return descend(w, d, self.local_lr), loss
 
-        w, losses = jax.lax.scan(step, memory, jnp.arange(self.local_steps))
+        draws = task.draws(key, self.local_steps, self.batch_size)
+        w, losses = jax.lax.scan(step, memory, draws)
         return (), w, {"loss": jnp.mean(losses)}
 
     def server_update(self, state: LocalState, mean_reply: tuple[()]) -> tuple[LocalState, Info]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import equinox as eqx
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from headstart.algorithms.averaging import Averaging
-from headstart.algorithms.contract import Task
+from headstart.algorithms.contract import Batch, Task
 from headstart.meta import (
     DEFAULT_DELTA,
     METHODS,
@@ -46,26 +46,30 @@ class PerFedAvg(Averaging):
         require_at_least(0, inner_steps=self.inner_steps)
         require_positive(delta=self.delta)
 
+    @property
+    def step_batches(self) -> list[int]:
+        """The outer batch first: it is what FedAvg would draw."""
+        inner, outer, hessian = self.batch_sizes
+        products = 0 if self.method == "first-order" else self.inner_steps
+        return [outer] + [inner] * self.inner_steps + [hessian] * products
+
     def direction(
-        self, params: Tree, task: Task, key: PRNGKeyArray
+        self, params: Tree, task: Task, batches: list[Batch]
     ) -> tuple[Float[Array, ""], Tree]:
         """The stochastic meta-gradient on 2ν+1 independent batches (ν+1 for first-order)."""
         return meta_value_and_gradient(
             task.loss,
             params,
-            self.draw(task, key),
+            self.arranged(batches),
             inner_lr=self.inner_lr,
             method=self.method,
             delta=self.delta,
         )
 
-    def draw(self, task: Task, key: PRNGKeyArray) -> MetaBatches:
-        """The independent batches of one local step; the outer one is what FedAvg would draw."""
-        inner, outer, hessian = self.batch_sizes
-        steps = self.inner_steps
-        products = 0 if self.method == "first-order" else steps
-        drawn = task.batches(key, [outer] + [inner] * steps + [hessian] * products)
-        return MetaBatches(inner=drawn[1 : 1 + steps], outer=drawn[0], hessian=drawn[1 + steps :])
+    def arranged(self, batches: list[Batch]) -> MetaBatches:
+        """The batches of one local step by their use."""
+        last = 1 + self.inner_steps
+        return MetaBatches(inner=batches[1:last], outer=batches[0], hessian=batches[last:])
 
     @property
     def gradients_per_update(self) -> int:

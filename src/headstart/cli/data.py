@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headstart.cli import stores
+from headstart.cli.datasets import Seed, Settings, Target, build
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from headstart.data import FederatedDataset
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, get and export data.")
+app = typer.Typer(no_args_is_help=True, help="List, describe, get, export, pack and make data.")
 
-Target = Annotated[
-    str | None,
-    typer.Argument(help="A source, a folder, a table or an experiment file; default: digits."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the data table, as clients=50."),
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of the split; default: the file's, or 0.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 _SHOWN_CLIENTS = 30
 _SHOWN_CLASSES = 16
+_LISTED_CLIENTS = 10_000
+"""With more clients, JSON says no more than their number and spread."""
 
 
 @app.command("list")
@@ -60,11 +56,13 @@ def describe(
     from headstart.data.summary import class_table
     from headstart.data.summary import describe as describe_data
 
-    table, data = _build(target, settings, seed)
+    table, data = build(target, settings, seed)
     small = data.clients <= _SHOWN_CLIENTS and data.schema.classes <= _SHOWN_CLASSES
     about = {"options": table, **describe_data(data), **_rights(table.get("source"))}
     if as_json:
-        typer.echo(json.dumps(about | {"per_client": class_table(data)}, indent=2))
+        few = data.clients <= _LISTED_CLIENTS
+        rows = {"per_client": class_table(data)} if few else {}
+        typer.echo(json.dumps(about | rows, indent=2))
         return
     _print(_overview(about))
     if small:
@@ -114,7 +112,7 @@ def export(
     require_one_of(("all", "train", "test"), part=part)
     if out.exists() and not force:
         raise OutputError(f"{out} exists already; use --force to replace it")
-    table, data = _build(target, settings, seed)
+    table, data = build(target, settings, seed)
     one = data.client(_client_number(data, client))
     splits = {"train": (one.x_train, one.y_train), "test": (one.x_test, one.y_test)}
     chosen = list(splits.values()) if part == "all" else [splits[part]]
@@ -123,45 +121,9 @@ def export(
     typer.echo(f"{out}: {len(y)} examples of client {one.name}")
 
 
-def _build(
-    target: str | None, settings: list[str] | None, seed: int | None
-) -> tuple[dict[str, Any], FederatedDataset]:
-    """The complete ``[data]`` table of what was asked for, and its data."""
-    from headstart.data.build import build, resolve
-    from headstart.errors import ConfigError
-    from headstart.options import convert
-    from headstart.runs.config import apply_setting
-
-    table = _table_of(target)
-    for setting in settings or []:
-        inside = setting.startswith(("data.", "seed="))
-        apply_setting(table, setting if inside else f"data.{setting}")
-    if not isinstance(table.get("data", {}), dict):
-        raise ConfigError("data must be a table: [data]")
-    chosen = convert(int, table.get("seed", 0) if seed is None else seed, "seed")
-    if chosen < 0:
-        raise ConfigError(f"seed={chosen} must be at least 0")
-    resolved = resolve(table.get("data", {}))
-    return resolved, build(resolved, seed=chosen)
-
-
-def _table_of(target: str | None) -> dict[str, Any]:
-    """What an experiment file would say for this source, path or experiment file."""
-    from headstart.data import SOURCES
-    from headstart.errors import ConfigError
-    from headstart.runs.config import read_toml
-
-    if target is None:
-        return {"data": {}}
-    if target in SOURCES:
-        return {"data": {"source": target}}
-    if target.endswith(".toml"):
-        return read_toml(Path(target))
-    if Path(target).exists():
-        return {"data": {"path": target}}
-    raise ConfigError(
-        f"{target!r} is neither a source nor a file or folder; sources are {', '.join(SOURCES)}"
-    )
+app.command()(stores.pack)
+app.command()(stores.synthetic)
+app.command()(stores.check)
 
 
 def _client_number(data: FederatedDataset, client: str) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from headstart.cli import compare, data, personalize, report, run
 from headstart.errors import HeadstartError
+from headstart.machine import use_all_cores
 
 app = typer.Typer(
     name="headstart",
@@ -27,6 +28,7 @@ app.add_typer(data.app, name="data")
 def main() -> None:
     """Entry point: 0 on success, 2 on bad input, 1 on failure; never a traceback for a mistake."""
     use_compilation_cache()
+    use_all_cores()
     try:
         app()
     except HeadstartError as error:

@@ -17,4 +17,15 @@ Settings = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; must be new or empty.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON for machines.")]
+Devices = Annotated[
+    int | None,
+    typer.Option(help="Split the CPU into so many JAX devices; by default one per core."),
+]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        help="How a device takes its clients: mapped, vmapped, or either with a group size, "
+        "as vmapped:16. By default chosen by the size of the network.",
+    ),
+]
 Page = Annotated[bool, typer.Option("--report/--no-report", help="Also make the HTML page.")]

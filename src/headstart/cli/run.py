@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.options import Json, Out, Page, Settings
+from headstart.cli.options import Devices, Json, Layout, Out, Page, Settings
 
 
 def run(
@@ -23,6 +23,8 @@ def run(
         bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
+    devices: Devices = None,
+    layout: Layout = None,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
@@ -38,9 +40,12 @@ def run(
     """
     from headstart.cli.progress import stage
     from headstart.errors import ConfigError
+    from headstart.machine import use_cores
     from headstart.runs import RunDirectory, load_experiment, run_experiment
     from headstart.runs.directory import next_free
 
+    if devices is not None:
+        use_cores(devices)
     if resume and out is None:
         raise ConfigError("--resume needs --out: the folder of the run to go on with")
     if resume and experiment is None and out is not None:
@@ -51,7 +56,9 @@ def run(
     folder = out or next_free(Path("runs"), f"{name}-{plan.algorithm['name']}")
     try:
         with stage() as shown:
-            result = run_experiment(plan, folder, resume=resume, listener=shown.listener())
+            result = run_experiment(
+                plan, folder, resume=resume, layout=layout, listener=shown.listener()
+            )
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None

@@ -23,6 +23,8 @@ from headstart.data.partition import (
 )
 from headstart.data.pool import Pool
 from headstart.data.sources import SOURCES
+from headstart.data.sources.synthetic import Synthetic
+from headstart.data.store import StoreWriter, open_store, write_store
 from headstart.data.summary import describe
 from headstart.data.tables import read_folder, read_table
 
@@ -34,6 +36,8 @@ __all__ = [
     "Partition",
     "Pool",
     "Schema",
+    "StoreWriter",
+    "Synthetic",
     "class_groups",
     "describe",
     "dirichlet",
@@ -42,11 +46,13 @@ __all__ = [
     "iid",
     "load",
     "natural",
+    "open_store",
     "read_examples",
     "read_folder",
     "read_table",
     "shards",
     "write_examples",
+    "write_store",
 ]
 
 

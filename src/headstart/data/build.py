@@ -11,9 +11,11 @@ from typing import Any
 
 from headstart import options
 from headstart.data.federated import FederatedDataset
-from headstart.data.partition import PARTITIONS, Partition, options_of
+from headstart.data.partition import PARTITIONS, Natural, Partition, options_of
 from headstart.data.pool import Pool, check_split
 from headstart.data.sources import SOURCES
+from headstart.data.sources.source import Maker
+from headstart.data.store import is_store, open_store
 from headstart.errors import ConfigError
 
 
@@ -23,7 +25,9 @@ class DataOptions:
 
     source: str | None = None
     path: str | None = None
-    """A folder with a file per client, or one table with a column that names the client."""
+    """A folder with a file per client, a table with a column that names the client, or a store."""
+    stored: bool | None = None
+    """Whether the path is a store; by default, whether it looks like one."""
     partition: str | None = None
     new_clients: int | None = None
     test_fraction: float = 0.2
@@ -37,8 +41,13 @@ class DataOptions:
 
 
 _SHARED = tuple(f.name for f in dataclasses.fields(DataOptions))
-_OWN_FILES = ("label", "client", "classes", "standardize")
+_OWN_FILES = ("label", "client", "classes", "standardize", "stored")
 """Options that only make sense for the user's own files."""
+_STORE = ("path", "stored")
+"""Options of a data set that is split already."""
+
+Plan = Partition | Maker
+"""How clients come about: dealt from a pool, or made."""
 
 
 def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,43 +58,98 @@ def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
     >>> resolve(resolve({})) == resolve({})
     True
     """
-    shared, partition = _parse(table)
-    found = options.as_table(shared) | options.as_table(partition)
+    shared, plan = _parse(table)
+    found = options.as_table(shared)
+    if shared.stored:
+        return {key: found[key] for key in _STORE}
     own = shared.path is not None
-    return {key: value for key, value in found.items() if own or key not in _OWN_FILES}
+    kept = {key: value for key, value in found.items() if own or key not in _OWN_FILES}
+    return kept | options.as_table(plan)
 
 
 def build(table: Mapping[str, Any], *, seed: int) -> FederatedDataset:
     """The data set a ``[data]`` table describes; the seed alone decides what is random."""
-    shared, partition = _parse(table)
-    pool = _pool(shared)
-    with _named():
-        data = pool.split(
-            partition,
-            new_clients=shared.new_clients,
-            test_fraction=shared.test_fraction,
-            min_examples=shared.min_examples,
-            seed=seed,
-        )
+    shared, plan = _parse(table)
+    if shared.stored:
+        return open_store(_expanded(str(shared.path)))
+    data = _split(shared, plan, seed)
     return data.with_own_labels(seed) if shared.own_labels else data
 
 
-def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Partition]:
+def _split(shared: DataOptions, plan: Plan, seed: int) -> FederatedDataset:
+    new, fraction, least = shared.new_clients, shared.test_fraction, shared.min_examples
+    if isinstance(plan, Maker):
+        with _named():
+            return plan.dataset(new_clients=new or 0, test_fraction=fraction, seed=seed)
+    pool = _pool(shared)
+    with _named():
+        return pool.split(
+            plan, new_clients=new, test_fraction=fraction, min_examples=least, seed=seed
+        )
+
+
+def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
     """Both halves of the table, checked, with the defaults that depend on one another."""
     given = {key: value for key, value in table.items() if value is not None}
-    first = {key: given[key] for key in _SHARED if key in given}
+    maker = _maker(given.get("source"))
+    own = options_of(maker) if maker else []
+    first = {key: given[key] for key in _SHARED if key in given and key not in own}
     shared = options.build(DataOptions, first, "data")
     if shared.source is None and shared.path is None:
         shared = dataclasses.replace(shared, source="digits")
-    _check_origin(shared, given)
+    _check_origin(shared, first)
+    if shared.stored or (shared.stored is None and _holds_store(shared.path)):
+        _refuse_changes(given)
+        return dataclasses.replace(shared, stored=True), Natural()
     name = shared.partition or _default_partition(shared)
-    cls = options.choose(PARTITIONS, name, "data.partition")
+    cls: type[Plan] = options.choose(PARTITIONS, name, "data.partition")
+    if maker:
+        _refuse_dealing(shared)
+        cls = maker
     _refuse_strange(given, name, cls)
     with _named():
-        partition = options.build(cls, {k: v for k, v in given.items() if k not in _SHARED}, "data")
+        plan = options.build(cls, {k: v for k, v in given.items() if k not in first}, "data")
         check_split(shared.test_fraction, shared.min_examples, 0)
-    new = _new_clients(shared, partition)
-    return dataclasses.replace(shared, partition=name, new_clients=new), partition
+    new = _new_clients(shared, plan)
+    return dataclasses.replace(shared, partition=name, new_clients=new), plan
+
+
+def _maker(source: Any) -> type[Maker] | None:
+    """What makes the clients of the source, if they are made."""
+    return SOURCES[source].maker if isinstance(source, str) and source in SOURCES else None
+
+
+def _holds_store(path: str | None) -> bool:
+    try:
+        return path is not None and is_store(Path(path).expanduser())
+    except RuntimeError:  # a home folder that is not there; said when the data are read
+        return False
+
+
+def _refuse_changes(given: Mapping[str, Any]) -> None:
+    """A store is split already: an option that would split it anew must not pass unnoticed."""
+    known = [*_SHARED, *(name for plan in _plans() for name in options_of(plan))]
+    options.refuse_unknown(given, known, "data")
+    for key in given:
+        if key not in _STORE:
+            raise ConfigError(
+                f"data.{key} cannot be set for {given['path']}: it holds a data set that is split "
+                "already (store.json); leave it out, or pack the original data anew with it"
+            )
+
+
+def _refuse_dealing(shared: DataOptions) -> None:
+    for key in ("partition", "min_examples"):
+        value = getattr(shared, key)
+        if value not in (None, "natural"):
+            raise ConfigError(
+                f"data.{key}={value!r} is not for data.source={shared.source!r}, which makes its "
+                "clients itself; leave it out"
+            )
+
+
+def _plans() -> list[type[Plan]]:
+    return [*PARTITIONS.values(), *(s.maker for s in SOURCES.values() if s.maker)]
 
 
 def _check_origin(shared: DataOptions, given: Mapping[str, Any]) -> None:
@@ -114,8 +178,8 @@ def _default_partition(shared: DataOptions) -> str:
     return "natural" if own_clients else "class-groups"
 
 
-def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Partition]) -> None:
-    """An option of another partition gets told so; anything else its nearest match."""
+def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
+    """An option of another partition or source gets told so; anything else its nearest match."""
     known = [*_SHARED, *options_of(cls)]
     for key in given:
         owners = [other for other, its in PARTITIONS.items() if key in options_of(its)]
@@ -124,6 +188,9 @@ def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Partition]) -
                 f"data.{key} is not an option of partition {name!r}; it belongs to "
                 f"{', '.join(owners)} (set data.partition)"
             )
+        makers = [source for source, its in SOURCES.items() if key in options_of(its.maker)]
+        if key not in known and makers:
+            raise ConfigError(f"data.{key} is an option of data.source={makers[0]!r} only")
     if name == "natural" and "source" in given and not SOURCES[given["source"]].natural:
         raise ConfigError(
             f"data.partition='natural': {given['source']} does not say whose its examples are; "
@@ -132,13 +199,13 @@ def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Partition]) -
     options.refuse_unknown(given, known, "data")
 
 
-def _new_clients(shared: DataOptions, partition: Partition) -> int | None:
+def _new_clients(shared: DataOptions, plan: Plan) -> int | None:
     """The number of new clients as far as it is known before any data are read.
 
     The embedded digits keep every fifth client out when no partition is named, so that the first
     run of all shows what the method does for a client that was never there.
     """
-    clients = getattr(partition, "clients", None)
+    clients = getattr(plan, "clients", None)
     new = shared.new_clients
     if new is None and clients is not None:
         first_run = shared.source == "digits" and shared.partition is None

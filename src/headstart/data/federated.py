@@ -11,15 +11,15 @@ clients cost a million integers, and the arrays may be memory-mapped.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, asdict, dataclass, field, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
+from headstart.data import digest as digests
 from headstart.errors import DataError
 
 
@@ -70,10 +70,14 @@ class FederatedDataset:
     new_clients: int = 0
     names: Sequence[str] | None = None
     description: str = ""
+    validated: InitVar[bool] = False
+    """The values are known to be good and need not be read; ``replace`` never passes it on."""
+    stored_digest: str | None = field(default=None, init=False)
+    """The fingerprint of data read in place (``open_store``); ``replace`` drops it."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, validated: bool) -> None:
         """Refuse what no later step could use: empty clients, labels out of range, NaN."""
-        for problem in problems(self):
+        for problem in misfits(self) or ([] if validated else bad_values(self)):
             raise DataError(problem)
 
     @property
@@ -110,13 +114,44 @@ class FederatedDataset:
             is_new=client >= self.known_clients,
         )
 
+    def part(self, first: int, last: int) -> FederatedDataset:
+        """Clients first … last − 1 as a data set of their own, none of them new; no copy is made.
+
+        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> from_clients([one] * 5, Schema(shape=(1,), classes=2)).part(1, 3).offsets.tolist()
+        [0, 3, 6]
+        """
+        start, stop = int(self.offsets[first]), int(self.offsets[last])
+        return replace(
+            self,
+            x=self.x[start:stop],
+            y=self.y[start:stop],
+            offsets=self.offsets[first : last + 1] - start,
+            train_counts=self.train_counts[first:last],
+            new_clients=0,
+            names=None if self.names is None else self.names[first:last],
+            validated=self.stored_digest is None,  # a file may have been edited since
+        )
+
     def digest(self) -> str:
-        """A fingerprint of all examples and of whose they are."""
-        total = hashlib.sha256()
-        for array in (self.x, self.y, self.offsets, self.train_counts):
-            total.update(f"{array.dtype}{array.shape}".encode())
-            total.update(np.ascontiguousarray(array).data)
-        return total.hexdigest()[:16]
+        """A fingerprint of all examples, of whose they are and of what they mean.
+
+        Data read in place have it on their card, so that nobody waits for gigabytes.
+        """
+        return self.stored_digest or digests.combined(
+            {name: digests.card_of(array) for name, array in self.arrays().items()},
+            asdict(self.schema),
+            self.new_clients,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The four arrays by name, as they are fingerprinted and stored."""
+        return {
+            "x": self.x,
+            "y": self.y,
+            "offsets": np.asarray(self.offsets, np.int64),
+            "train_counts": np.asarray(self.train_counts, np.int64),
+        }
 
     def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
         """How many labels of each class the client holds, both splits together."""
@@ -129,34 +164,34 @@ class FederatedDataset:
         Then one common model cannot serve two clients, whatever it computes, and what can be
         shared is how to learn from few examples.
         """
-        y = self.y.copy()
+        y = np.array(self.y)
         for client in range(self.clients):
             names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
             rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
             y[rows] = names[self.y[rows]]
-        return replace(self, y=y, description=f"{self.description}, own labels")
+        # A permutation of good labels is good: nothing has to be read again.
+        return replace(self, y=y, description=f"{self.description}, own labels", validated=True)
 
     def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
         """The training splits alone, split again: what step sizes may be tuned on.
 
         Held-out examples and new clients are not in it, so tuning cannot look at them.
         """
-        rows = [
-            np.arange(self.offsets[c], self.offsets[c] + self.train_counts[c])
-            for c in range(self.known_clients)
-        ]
-        sizes = np.array([len(r) for r in rows])
+        sizes = np.asarray(self.train_counts[: self.known_clients])
+        ends = np.cumsum(sizes)
         held = np.clip(np.round(sizes * test_fraction).astype(int), 1, sizes - 1)
-        chosen = np.concatenate(rows)
+        shift = self.offsets[: self.known_clients] - (ends - sizes)
+        chosen = np.arange(ends[-1]) + np.repeat(shift, sizes)
         return replace(
             self,
             x=self.x[chosen],
             y=self.y[chosen],
-            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+            offsets=np.concatenate([[0], ends]),
             train_counts=sizes - held,
             new_clients=0,
             names=None if self.names is None else list(self.names[: self.known_clients]),
             description=f"{self.description} (training splits only, for tuning)",
+            validated=True,
         )
 
 
@@ -215,6 +250,16 @@ def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema)
 
 def problems(data: FederatedDataset) -> list[str]:
     """What makes the data unusable, each with the remedy; empty when all is well."""
+    return misfits(data) or bad_values(data)
+
+
+def misfits(data: FederatedDataset) -> list[str]:
+    """Sizes and shapes that do not go together; the examples themselves are not read."""
+    if len(data.train_counts) != data.clients or data.offsets[0] != 0:
+        return [
+            f"{len(data.train_counts)} training counts and {len(data.offsets)} offsets from "
+            f"{data.offsets[0]} on do not agree; offsets are 0 and the end of each client"
+        ]
     found = []
     for what, counts in (("training", data.train_counts), ("held-out", data.test_counts)):
         bad = np.flatnonzero(counts < 1)
@@ -237,12 +282,13 @@ def problems(data: FederatedDataset) -> list[str]:
         )
     if data.x.shape[1:] != data.schema.shape:
         found.append(f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}")
-    return found or _bad_values(data)
+    return found
 
 
-def _bad_values(data: FederatedDataset) -> list[str]:
+def bad_values(data: FederatedDataset) -> list[str]:
+    """Labels and inputs no model could take; every example is read, a piece at a time."""
     found = []
-    bad = _first_row((data.y < 0) | (data.y >= data.schema.classes))
+    bad = _first_row(data.y, lambda y: (y < 0) | (y >= data.schema.classes))
     if bad is not None:
         found.append(
             f"client {_owner(data, bad)} has label {np.ravel(data.y[bad])[0]}, "
@@ -250,13 +296,13 @@ def _bad_values(data: FederatedDataset) -> list[str]:
             "renumber the labels or raise data.classes"
         )
     if data.schema.vocabulary:
-        bad = _first_row((data.x < 0) | (data.x >= data.schema.vocabulary))
+        bad = _first_row(data.x, lambda x: (x < 0) | (x >= data.schema.vocabulary))
         if bad is not None:
             found.append(
                 f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
             )
     elif np.issubdtype(data.x.dtype, np.floating):
-        bad = _first_row(~np.isfinite(data.x))
+        bad = _first_row(data.x, lambda x: ~np.isfinite(x))
         if bad is not None:
             found.append(
                 f"client {_owner(data, bad)} has a feature that is not a finite number "
@@ -266,9 +312,13 @@ def _bad_values(data: FederatedDataset) -> list[str]:
     return found
 
 
-def _first_row(wrong: np.ndarray) -> int | None:
-    rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
-    return int(rows[0]) if len(rows) else None
+def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
+    """The first row with a wrong number in it; what is computed on the way stays small."""
+    for first, rows in digests.pieces(array):
+        bad = np.flatnonzero(wrong(rows).reshape(len(rows), -1).any(axis=1))
+        if len(bad):
+            return first + int(bad[0])
+    return None
 
 
 def _owner_index(data: FederatedDataset, row: int) -> int:

@@ -263,6 +263,6 @@ def name_of(partition: Partition) -> str:
     return known.get(type(partition), type(partition).__name__)
 
 
-def options_of(cls: type[Partition]) -> list[str]:
-    """The names of a partition's options."""
-    return [f.name for f in fields(cls)]  # type: ignore[arg-type]
+def options_of(cls: type | None) -> list[str]:
+    """The names of the options of a partition, or of whatever else makes clients."""
+    return [] if cls is None else [f.name for f in fields(cls)]

@@ -112,7 +112,7 @@ class Pool:
         if held is not None:
             return rng.permutation(rows), held + len(self.y)
         rows = np.sort(rows)
-        return rows[: -_held_out(len(rows), fraction)], rows[-_held_out(len(rows), fraction) :]
+        return rows[: -held_out(len(rows), fraction)], rows[-held_out(len(rows), fraction) :]
 
     def _gather(
         self, splits: list[tuple[np.ndarray, np.ndarray]], new: int, names: list[str] | None
@@ -153,7 +153,7 @@ def _cut_all(
     for rows in clients:
         distinct = rng.permutation(np.unique(rows))
         free = distinct[fate[distinct] == undecided]
-        wanted = _held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
+        wanted = held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
         fate[free] = train
         fate[free[: max(0, wanted)]] = held
         apart = fate[rows] == held
@@ -178,7 +178,7 @@ def check_split(test_fraction: float, min_examples: int | None, seed: int) -> No
         raise ConfigError(f"seed={seed} must be at least 0")
 
 
-def _held_out(size: int, fraction: float) -> int:
+def held_out(size: int, fraction: float) -> int:
     """How many of so many examples to hold out: at least one, and one stays to train on."""
     return max(1, min(size - 1, round(fraction * size)))
 

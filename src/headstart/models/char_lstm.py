@@ -90,7 +90,7 @@ class CharLSTM:
         h = params.embedding[x.T]
         for layer in params.recurrent:
             h = layer(h)
-        logits = params.output(h.reshape(-1, self.hidden))
+        logits = params.output(h.reshape(-1, self.hidden).T).T
         return logits.reshape(*h.shape[:2], -1).swapaxes(0, 1)
 
 

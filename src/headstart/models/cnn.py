@@ -14,8 +14,8 @@ from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
+    columns,
     dense_shapes,
-    flatten,
     glorot,
     require_numbers,
     unbiased,
@@ -53,8 +53,8 @@ class Convolution(eqx.Module):
         outputs, k = self.weight.shape[:2]
         patches = windows(x, k)
         rows = Dense(self.weight.reshape(outputs, -1), self.bias)(
-            patches.reshape(-1, patches.shape[-1])
-        )
+            patches.reshape(-1, patches.shape[-1]).T
+        ).T
         return rows.reshape(*patches.shape[:-1], outputs)
 
 
@@ -113,10 +113,10 @@ class CNN:
         activation = ACTIVATIONS[self.activation]
         for convolution in params.convolutions:
             x = activation(convolution(x))
-        h = flatten(x)
+        h = columns(x)
         for layer in params.layers[:-1]:
             h = activation(layer(h))
-        return params.layers[-1](h)
+        return params.layers[-1](h).T
 
 
 def cnn(

@@ -28,18 +28,19 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Dense(eqx.Module):
-    """x ↦ x Wᵀ + b.
+    """h ↦ W h + b, an example in every column.
 
-    W is stored (out, in): for wide inputs the product of the weight gradient ran twice as fast
-    that way.
+    With W stored (out, in) and examples in columns, both large products, W h and the weight
+    gradient, take their operands as they lie in memory. With 3072 inputs a local step on one core
+    took 1.16 ms this way and 1.80 ms with an example in every row; with 784 the two were level.
     """
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"]
 
-    def __call__(self, x: Shaped[Array, "batch in"]) -> Float[Array, "batch out"]:
+    def __call__(self, h: Shaped[Array, "in batch"]) -> Float[Array, "out batch"]:
         """The layer's output for a batch."""
-        return x @ self.weight.T + self.bias[None, :]
+        return self.weight @ h + self.bias[:, None]
 
 
 @partial(jax.jit, static_argnums=1)
@@ -69,9 +70,9 @@ def dense_shapes(*sizes: int) -> tuple[tuple[int, int], ...]:
     return tuple((after, before) for before, after in itertools.pairwise(sizes))
 
 
-def flatten(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch features"]:
-    """Each example as one row."""
-    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+def columns(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "features batch"]:
+    """Each example as one column."""
+    return x.reshape(x.shape[0], math.prod(x.shape[1:])).T
 
 
 def widths(option: str, values: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart.models.contract import Examples
-from headstart.models.layers import Dense, flatten, require_numbers
+from headstart.models.layers import Dense, columns, require_numbers
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Logistic:
 
     def apply(self, params: Dense, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch classes"]:
         """Logits of a batch."""
-        return params(flatten(x))
+        return params(columns(x)).T
 
 
 def logistic() -> Logistic:

@@ -13,8 +13,8 @@ from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
+    columns,
     dense_shapes,
-    flatten,
     glorot,
     require_numbers,
     unbiased,
@@ -59,10 +59,10 @@ class MLP:
         self, params: MLPParams, x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch classes"]:
         """Logits of a batch."""
-        h = flatten(x)
+        h = columns(x)
         for layer in params.layers[:-1]:
             h = ACTIVATIONS[self.activation](layer(h))
-        return params.layers[-1](h)
+        return params.layers[-1](h).T
 
 
 def mlp(hidden: Sequence[int] = (80, 60), activation: str = "elu") -> MLP:

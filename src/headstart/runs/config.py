@@ -33,12 +33,15 @@ class EvaluationOptions:
     """``test`` adapts on the data that is scored, as paper P did; marked wherever shown."""
     curve_steps: int = 10
     """At the end accuracy is measured after 0 … so many adaptation steps."""
+    max_clients: int = 10_000
+    """Of more known or new clients than this, a random choice of so many is evaluated."""
 
     def __post_init__(self) -> None:
         """Refuse values no run could use."""
         require_at_least(1, **{"evaluation.every": self.every})
         require_at_least(0, **{"evaluation.adapt_steps": self.adapt_steps})
         require_at_least(0, **{"evaluation.curve_steps": self.curve_steps})
+        require_at_least(1, **{"evaluation.max_clients": self.max_clients})
         require_one_of(("train", "test"), **{"evaluation.adapt_on": self.adapt_on})
 
 

@@ -21,10 +21,10 @@ ADAPTED_ON_TEST = "adapted on the data that is scored (adapt_on = test), as pape
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-def groups(data: FederatedDataset) -> dict[str, slice]:
-    """Known and new clients apart; new ones only if there are any."""
-    known = data.known_clients
-    both = {"known_clients": slice(0, known), "new_clients": slice(known, data.clients)}
+def groups(scores: Scores, data: FederatedDataset) -> dict[str, np.ndarray]:
+    """The rows of known and of new clients; new ones only if there are any."""
+    known = scores.clients < data.known_clients
+    both = {"known_clients": np.flatnonzero(known), "new_clients": np.flatnonzero(~known)}
     return both if data.new_clients else {"known_clients": both["known_clients"]}
 
 
@@ -33,11 +33,11 @@ def refuse_diverged(scores: Scores, data: FederatedDataset, steps: int, round: i
     for step in sorted({0, steps}):
         bad = np.flatnonzero(scores.diverged[:, step])
         if len(bad):
-            name = data.name(int(bad[0]))
+            name = data.name(int(scores.clients[bad[0]]))
             when = f"after {step} adaptation steps" if step else "before adaptation"
             raise DivergedError(
                 f"the model of client {name} is not finite {when} at round {round} "
-                f"({len(bad)} of {data.clients} clients); "
+                f"({len(bad)} of {len(scores.clients)} clients); "
                 f"the step is too large: lower algorithm.{'inner_lr' if step else 'local_lr'}",
                 round=round,
                 client=name,
@@ -47,7 +47,7 @@ def refuse_diverged(scores: Scores, data: FederatedDataset, steps: int, round: i
 def evaluation_record(scores: Scores, data: FederatedDataset, steps: int) -> dict[str, Any]:
     """Losses and accuracies before and after adaptation; known clients at the top level."""
     tables = {}
-    for name, rows in groups(data).items():
+    for name, rows in groups(scores, data).items():
         tables[name] = {
             "loss": _before_after(scores.loss[rows], steps),
             "accuracy": _before_after(scores.accuracy[rows], steps),
@@ -58,7 +58,7 @@ def evaluation_record(scores: Scores, data: FederatedDataset, steps: int) -> dic
 def adaptation_curve(scores: Scores, data: FederatedDataset) -> dict[str, Any]:
     """Mean accuracy after 0, 1, 2 … adaptation steps; None where some client diverged."""
     curve: dict[str, Any] = {"steps": list(range(scores.accuracy.shape[1])), "new_clients": None}
-    for name, rows in groups(data).items():
+    for name, rows in groups(scores, data).items():
         columns = [describe(c) if np.isfinite(c).all() else None for c in scores.accuracy[rows].T]
         means = [c and c["mean"] for c in columns]
         widths = [c and c["ci95"] for c in columns]
@@ -67,22 +67,22 @@ def adaptation_curve(scores: Scores, data: FederatedDataset) -> dict[str, Any]:
 
 
 def client_rows(scores: Scores, data: FederatedDataset, steps: int) -> list[dict[str, Any]]:
-    """One row per client."""
-    sizes, tests = data.train_counts.tolist(), data.test_counts.tolist()
+    """One row per evaluated client."""
+    sizes, tests = data.train_counts, data.test_counts
     return [
         {
             "client": c,
             "name": data.name(c),
             "kind": "trained" if c < data.known_clients else "new",
-            "train_examples": sizes[c],
-            "test_examples": tests[c],
+            "train_examples": int(sizes[c]),
+            "test_examples": int(tests[c]),
             "classes": int(np.count_nonzero(data.classes_of(c))),
-            "loss_before": float(scores.loss[c, 0]),
-            "loss_after": float(scores.loss[c, steps]),
-            "accuracy_before": float(scores.accuracy[c, 0]),
-            "accuracy_after": float(scores.accuracy[c, steps]),
+            "loss_before": float(scores.loss[row, 0]),
+            "loss_after": float(scores.loss[row, steps]),
+            "accuracy_before": float(scores.accuracy[row, 0]),
+            "accuracy_after": float(scores.accuracy[row, steps]),
         }
-        for c in range(data.clients)
+        for row, c in enumerate(scores.clients.tolist())
     ]
 
 

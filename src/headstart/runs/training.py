@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from headstart.algorithms.contract import Algorithm
@@ -50,15 +52,20 @@ def train(
     participation: float = 1.0,
     seed: int = 0,
     evaluation: EvaluationOptions | None = None,
+    layout: str | None = None,
     listener: Listener | None = None,
 ) -> Run:
     """Train one shared initial model across the known clients, and evaluate it for all.
 
     Nothing is written; ``headstart run`` and :func:`run_experiment` keep a run in a folder.
+    Call :func:`headstart.machine.use_all_cores` first, before JAX has started, to use every core.
     """
     require_at_least(1, rounds=rounds)
-    simulation = Simulation(data, model, algorithm, participation=participation, seed=seed)
     options = evaluation or EvaluationOptions(every=max(1, rounds // 10))
+    simulation = Simulation(
+        data, model, algorithm, participation=participation, seed=seed, layout=layout,
+        evaluate_at_most=options.max_clients,
+    )  # fmt: skip
     return _Training(simulation, rounds, seed, options, listener or Listener()).finish()
 
 
@@ -67,6 +74,7 @@ def run_experiment(
     out: Path,
     *,
     resume: bool = False,
+    layout: str | None = None,
     listener: Listener | None = None,
 ) -> Run:
     """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped."""
@@ -81,6 +89,8 @@ def run_experiment(
         experiment.build_algorithm(),
         participation=experiment.participation,
         seed=experiment.seed,
+        layout=layout,
+        evaluate_at_most=experiment.evaluation.max_clients,
     )
     digest = data.digest()
     training = _Training(
@@ -238,7 +248,7 @@ class _Training:
             clients=clients,
             model=simulation.model,
             algorithm=algorithm,
-            state=self.progress.state,
+            state=jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), self.progress.state),
             schema=simulation.data.schema,
         )
 
@@ -251,6 +261,10 @@ class _Training:
             "data": data.description,
             "data_digest": self.digest or data.digest(),
             "clients": {"known": data.known_clients, "new": data.new_clients},
+            "evaluated_clients": {
+                "known": int(np.sum(scores.clients < data.known_clients)),
+                "new": int(np.sum(scores.clients >= data.known_clients)),
+            },
             "active_clients": self.simulation.active,
             "rounds": self.rounds,
             "seed": self.seed,

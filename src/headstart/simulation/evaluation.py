@@ -7,6 +7,7 @@ did) exists only as ``adapt_on="test"`` and marks every number that comes of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -17,18 +18,19 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.simulation.federation import Federation
+from headstart.simulation.layout import Layout
 from headstart.trees import Tree, where
 
 AdaptOn = Literal["train", "test"]
 BLOCK = 64
 """Held-out examples scored at a time."""
-GROUP = 16
-"""Clients evaluated side by side."""
 
 
 class Scores(NamedTuple):
     """Per client and number of adaptation steps 0 … most; NaN where not asked for or diverged."""
 
+    clients: Int[np.ndarray, " clients"]
+    """Whose the rows are."""
     loss: Float[np.ndarray, "clients steps+1"]
     accuracy: Float[np.ndarray, "clients steps+1"]
     diverged: Bool[np.ndarray, "clients steps+1"]
@@ -41,11 +43,13 @@ def evaluate(
     federation: Federation,
     key: PRNGKeyArray,
     *,
+    clients: Int[np.ndarray, " clients"],
     steps: list[int],
+    layout: Layout,
     adapt_on: AdaptOn = "train",
     most: int | None = None,
 ) -> Scores:
-    """Scores of all clients after each number of adaptation steps in ``steps``.
+    """Scores of these clients after each number of adaptation steps in ``steps``.
 
     A client's key does not depend on the round or the algorithm: differences between evaluations
     come from the models, not from the draw of adaptation batches. ``most`` fixes the width of the
@@ -53,22 +57,23 @@ def evaluate(
     """
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
-    clients = jnp.arange(len(federation.starts))
-    loss, correct, bad = _evaluate(
-        algorithm, state, memory, federation, key, clients, jnp.asarray(wanted),
-        most=most, on_test=adapt_on == "test",
+    table = _evaluate(
+        algorithm, state, memory, federation, key, np.asarray(clients, np.int32), wanted,
+        most=most, on_test=adapt_on == "test", layout=layout,
     )  # fmt: skip
-    counts = np.asarray(federation.test_counts, float)[:, None]
+    loss, correct, bad = np.moveaxis(np.asarray(table, float), -1, 0)
+    counts = np.asarray(federation.test_counts, float)[clients, None]
     asked = np.broadcast_to(wanted, loss.shape)
-    finite = (np.asarray(bad) == 0) & np.isfinite(np.asarray(loss))
+    finite = (bad == 0) & np.isfinite(loss)
     return Scores(
-        np.where(finite & asked, np.asarray(loss, float) / counts, np.nan),
-        np.where(finite & asked, np.asarray(correct, float) / counts, np.nan),
+        np.asarray(clients),
+        np.where(finite & asked, loss / counts, np.nan),
+        np.where(finite & asked, correct / counts, np.nan),
         ~finite & asked,
     )
 
 
-@partial(jax.jit, static_argnames=("most", "on_test"))
+@partial(jax.jit, static_argnames=("most", "on_test", "layout"))
 def _evaluate(
     algorithm: Algorithm,
     state: State,
@@ -80,11 +85,44 @@ def _evaluate(
     *,
     most: int,
     on_test: bool,
-) -> tuple[Array, Array, Array]:
+    layout: Layout,
+) -> Float[Array, "clients steps+1 3"]:
+    @layout.everywhere
+    def program(
+        algorithm: Algorithm,
+        state: State,
+        memory: Memory,
+        federation: Federation,
+        key: PRNGKeyArray,
+        clients: Array,
+        wanted: Array,
+    ) -> Array:
+        one = _scorer(algorithm, state, memory, federation, key, wanted, most, on_test)
+
+        def group(clients: Int[Array, " group"]) -> Array:
+            return jnp.concatenate(layout.together(one, clients))
+
+        tables = jax.lax.map(group, layout.mine(clients, padding=0))
+        return layout.gathered(tables, len(clients))
+
+    return program(algorithm, state, memory, federation, key, clients, wanted)
+
+
+def _scorer(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    key: PRNGKeyArray,
+    wanted: Bool[Array, " steps+1"],
+    most: int,
+    on_test: bool,
+) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 3"]]:
+    """One client's sums after each wanted number of adaptation steps."""
     last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
     fresh = algorithm.init_memory(state)
 
-    def one(client: Int[Array, ""]) -> tuple[Array, Array, Array]:
+    def one(client: Int[Array, ""]) -> Float[Array, "steps+1 3"]:
         known = client < federation.known
         row = jnp.where(known, client, 0)
         mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
@@ -105,10 +143,9 @@ def _evaluate(
 
         personal = algorithm.personal_start(state, mine)
         table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
-        _, table = jax.lax.fori_loop(0, last, advance, (personal, table))
-        return table[:, 0], table[:, 1], table[:, 2]
+        return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
 
-    return jax.lax.map(one, clients, batch_size=GROUP)
+    return one
 
 
 def score_sums(task: Task, params: Tree) -> Float[Array, " 3"]:

@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from headstart.algorithms.contract import Objective, Task
 from headstart.data.federated import FederatedDataset
+from headstart.errors import DataError
+from headstart.simulation.layout import aligned, mesh_of, replicate
 
 
 class Keys(NamedTuple):
@@ -45,15 +48,22 @@ class Federation(eqx.Module):
     test_counts: Int[Array, " clients"]
 
     @classmethod
-    def from_dataset(cls, data: FederatedDataset, objective: Objective) -> Federation:
-        """The data set as device arrays."""
+    def from_dataset(
+        cls, data: FederatedDataset, objective: Objective, mesh: Mesh | None = None
+    ) -> Federation:
+        """The data set on every device of a mesh; what a CPU's devices can share is not copied."""
+        if data.offsets[-1] > np.iinfo(np.int32).max:
+            raise DataError(
+                f"{data.offsets[-1]} examples are more than the {np.iinfo(np.int32).max} that a "
+                "run can number; split the data"
+            )
+        mesh = mesh or mesh_of(jax.local_devices()[:1])
+        numbers = (data.offsets[:-1], data.train_counts, data.test_counts)
         return cls(
-            objective=objective,
-            known=data.known_clients,
-            examples=(jnp.asarray(data.x), jnp.asarray(data.y)),
-            starts=jnp.asarray(data.offsets[:-1], jnp.int32),
-            train_counts=jnp.asarray(data.train_counts, jnp.int32),
-            test_counts=jnp.asarray(data.test_counts, jnp.int32),
+            objective,
+            data.known_clients,
+            replicate(mesh, (aligned(data.x), aligned(data.y))),
+            *replicate(mesh, [aligned(each.astype(np.int32)) for each in numbers]),
         )
 
     def training_task(self, client: Int[Array, ""]) -> Task:

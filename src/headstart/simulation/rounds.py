@@ -1,30 +1,29 @@
 """Many rounds in one compiled program (P Algorithm 1, G Algorithm 1).
 
 The program takes the number of rounds as a value, so a run cut into pieces anywhere executes the
-same instructions as an uncut one: its result is the same to the bit. Clients are processed in
-groups; only the weighted sum of their replies is kept, so memory does not grow with their number.
+same instructions as an uncut one: its result is the same to the bit. A round's clients are dealt
+to the devices; each takes its share in groups and keeps only the weighted sum of the replies, so
+memory does not grow with their number.
 """
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from headstart.algorithms.contract import Algorithm, Memory, Reply, State
 from headstart.simulation.federation import Federation, Keys
+from headstart.simulation.layout import AXIS, Layout
 from headstart.simulation.sampling import choose_clients
-from headstart.trees import add, all_finite, scale, where
+from headstart.trees import add, all_finite, scale
 
-GROUP = 16
-"""Clients computed side by side; more are taken one group after the other."""
 CAPACITY = 256
 """The most rounds one call of the program records."""
-NOBODY = -1
+NOBODY = jnp.iinfo(jnp.int32).max
 
 
 class RoundLog(NamedTuple):
@@ -34,7 +33,8 @@ class RoundLog(NamedTuple):
     losses: Float[Array, " capacity"]
     """Mean training loss over the active clients, per round."""
     bad_client: Int[Array, ""]
-    """The first client whose reply was not finite, or −1; its round was not carried out."""
+    """The lowest client whose reply was not finite, or NOBODY; its round does not count as done,
+    and state and memory are then of no use."""
 
 
 class _Sums(NamedTuple):
@@ -44,7 +44,7 @@ class _Sums(NamedTuple):
     bad_client: Int[Array, ""]
 
 
-@partial(jax.jit, static_argnames=("active", "group"))
+@partial(jax.jit, static_argnames=("active", "layout"))
 def run_rounds(
     algorithm: Algorithm,
     state: State,
@@ -55,26 +55,37 @@ def run_rounds(
     count: Int[Array, ""],
     *,
     active: int,
-    group: int = GROUP,
+    layout: Layout,
 ) -> tuple[State, Memory, RoundLog]:
     """Rounds first … first + count − 1 (at most CAPACITY), or until a client diverges."""
 
-    def go_on(carry: tuple[State, Memory, RoundLog]) -> Bool[Array, ""]:
-        log = carry[2]
-        return (log.done < count) & (log.bad_client == NOBODY)
+    @layout.everywhere
+    def program(
+        algorithm: Algorithm,
+        state: State,
+        memory: Memory,
+        federation: Federation,
+        keys: Keys,
+        first: Array,
+        count: Array,
+    ) -> tuple[State, Memory, RoundLog]:
+        def go_on(carry: tuple[State, Memory, RoundLog]) -> Bool[Array, ""]:
+            log = carry[2]
+            return (log.done < count) & (log.bad_client == NOBODY)
 
-    def body(carry: tuple[State, Memory, RoundLog]) -> tuple[State, Memory, RoundLog]:
-        state, memory, log = carry
-        new_state, new_memory, loss, bad = one_round(
-            algorithm, state, memory, federation, keys, first + log.done, active, group
-        )
-        fine = bad == NOBODY
-        kept = (where(fine, new_state, state), where(fine, new_memory, memory))
-        losses = log.losses.at[log.done].set(loss)
-        return *kept, RoundLog(log.done + fine.astype(jnp.int32), losses, bad)
+        def body(carry: tuple[State, Memory, RoundLog]) -> tuple[State, Memory, RoundLog]:
+            state, memory, log = carry
+            state, memory, loss, bad = one_round(
+                algorithm, state, memory, federation, keys, first + log.done, active, layout
+            )
+            losses = log.losses.at[log.done].set(loss)
+            done = log.done + (bad == NOBODY).astype(jnp.int32)
+            return state, memory, RoundLog(done, losses, bad)
 
-    log = RoundLog(jnp.int32(0), jnp.zeros((CAPACITY,)), jnp.int32(NOBODY))
-    return jax.lax.while_loop(go_on, body, (state, memory, log))
+        log = RoundLog(jnp.int32(0), jnp.zeros((CAPACITY,)), jnp.int32(NOBODY))
+        return jax.lax.while_loop(go_on, body, (state, memory, log))
+
+    return program(algorithm, state, memory, federation, keys, first, count)
 
 
 def one_round(
@@ -85,15 +96,14 @@ def one_round(
     keys: Keys,
     number: Int[Array, ""],
     active: int,
-    group: int,
+    layout: Layout,
 ) -> tuple[State, Memory, Float[Array, ""], Int[Array, ""]]:
     """One round: choose clients, let each work, average, update. Also the loss and who diverged."""
     chosen = choose_clients(jax.random.fold_in(keys.sampling, number), federation.known, active)
     broadcast = algorithm.broadcast(state, jax.random.fold_in(keys.broadcast, number))
     round_key = jax.random.fold_in(keys.training, number)
-    groups = in_groups(chosen, group, padding=federation.known)
 
-    def work(client: Int[Array, ""]) -> tuple[Reply, Memory, Array, Array]:
+    def work(client: Int[Array, ""]) -> tuple[_Sums, Memory]:
         """One client; a number past the last known client is padding and counts nothing."""
         real = client < federation.known
         someone = jnp.where(real, client, 0)
@@ -101,52 +111,58 @@ def one_round(
         task = federation.training_task(someone)
         key = jax.random.fold_in(round_key, someone)
         reply, mine, info = algorithm.client_update(broadcast, mine, task, key)
+        fine = all_finite((reply, mine, info["loss"])) | ~real
         weight = jnp.where(real, algorithm.client_weight(task.count), 0.0)
-        return reply, mine, weight, info["loss"]
+        return _Sums(
+            jax.tree.map(lambda leaf: weighted(leaf, weight), reply),
+            weight,
+            jnp.where(real, info["loss"], 0.0),
+            jnp.where(fine, NOBODY, client).astype(jnp.int32),
+        ), mine
 
     def add_group(
         carry: tuple[_Sums, Memory], clients: Int[Array, " group"]
     ) -> tuple[tuple[_Sums, Memory], None]:
         sums, memory = carry
-        replies, memories, weights, losses = jax.vmap(work)(clients)
-        real = clients < federation.known
-        fine = jax.vmap(all_finite)((replies, memories, losses)) | ~real
-        bad = jnp.where(jnp.all(fine), NOBODY, clients[jnp.argmin(fine)]).astype(jnp.int32)
-        memory = jax.tree.map(lambda m, new: m.at[clients].set(new, mode="drop"), memory, memories)
-        sums = _Sums(
-            add(sums.reply, weighted_sum(replies, weights)),
-            sums.weight + jnp.sum(weights),
-            sums.loss + jnp.sum(jnp.where(real, losses, 0.0)),
-            jnp.where(sums.bad_client == NOBODY, bad, sums.bad_client),
-        )
-        return (sums, memory), None
+        results = layout.together(work, clients)
+        for part, _ in results:
+            sums = _joined(sums, _added_up(part))
+        return (sums, _kept(memory, clients, [mine for _, mine in results])), None
 
-    reply = jax.eval_shape(work, chosen[0])[0]
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), reply)
-    start = _Sums(nothing, jnp.zeros(()), jnp.zeros(()), jnp.int32(NOBODY))
+    shape = jax.eval_shape(work, chosen[0])[0]
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    start = nothing._replace(bad_client=jnp.int32(NOBODY))
+    groups = layout.mine(chosen, padding=federation.known)
     (sums, memory), _ = jax.lax.scan(add_group, (start, memory), groups)
-    state, _ = algorithm.server_update(state, scale(sums.reply, 1 / sums.weight))
-    return state, memory, sums.loss / active, sums.bad_client
+    reply, weight, loss = jax.lax.psum((sums.reply, sums.weight, sums.loss), AXIS)
+    bad = jax.lax.pmin(sums.bad_client, AXIS)
+    state, _ = algorithm.server_update(state, scale(reply, 1 / weight))
+    return state, memory, loss / active, bad
 
 
-def in_groups(
-    clients: Int[Array, " active"], group: int, *, padding: int
-) -> Int[Array, "groups group"]:
-    """The clients in equal groups of at most ``group``, the last filled up with ``padding``."""
-    groups = math.ceil(len(clients) / group)
-    size = math.ceil(len(clients) / groups)
-    filled = jnp.pad(clients, (0, groups * size - len(clients)), constant_values=padding)
-    return filled.reshape(groups, size)
+def weighted(leaf: Array, weight: Float[Array, ""]) -> Array:
+    """weight · leaf in the leaf's own number type; weight 0 silences even NaN."""
+    return jnp.where(weight > 0, weight * leaf, 0).astype(leaf.dtype)
 
 
-def weighted_sum(trees: PyTree[Array], weights: Float[Array, " group"]) -> PyTree[Array]:
-    """Σ_i weight_i · tree_i over the leading axis; weight 0 silences even NaN."""
+def _added_up(group: _Sums) -> _Sums:
+    """The sums of a group's clients, who stand on the leading axis."""
+    reply, weight, loss = jax.tree.map(partial(jnp.sum, axis=0), group[:3])
+    return _Sums(reply, weight, loss, jnp.min(group.bad_client))
 
-    def total(leaf: Array) -> Array:
-        factor = weights.reshape((-1,) + (1,) * (leaf.ndim - 1)).astype(leaf.dtype)
-        return jnp.sum(jnp.where(factor > 0, factor * leaf, 0), axis=0)
 
-    return jax.tree.map(total, trees)
+def _joined(a: _Sums, b: _Sums) -> _Sums:
+    reply, weight, loss = add(a[:3], b[:3])
+    return _Sums(reply, weight, loss, jnp.minimum(a.bad_client, b.bad_client))
+
+
+def _kept(memory: Memory, clients: Int[Array, " group"], parts: list[Memory]) -> Memory:
+    """Every client's memory, with what the groups of all devices learned written into it."""
+    if not jax.tree.leaves(memory):
+        return memory
+    mine = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    everyone, rows = jax.lax.all_gather((clients, mine), AXIS, tiled=True)
+    return jax.tree.map(lambda m, new: m.at[everyone].set(new, mode="drop"), memory, rows)
 
 
 def memory_for_all(algorithm: Algorithm, state: State, clients: int) -> Memory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from headstart.algorithms.contract import Algorithm, Memory, State
@@ -15,8 +14,10 @@ from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
 from headstart.simulation.federation import Federation, Keys
+from headstart.simulation.layout import Layout, mesh_of, named, replicate, suited
 from headstart.simulation.rounds import CAPACITY, NOBODY, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
+from headstart.trees import size
 
 
 class Progress(NamedTuple):
@@ -40,8 +41,14 @@ class Simulation:
         *,
         participation: float = 1.0,
         seed: int = 0,
+        layout: Layout | str | None = None,
+        evaluate_at_most: int | None = None,
     ) -> None:
-        """Refuse settings that cannot work together, and put the data on the device."""
+        """Refuse settings that cannot work together, and put the data on the devices.
+
+        ``layout`` is chosen by the size of the network unless it is given; of more known or new
+        clients than ``evaluate_at_most``, a random choice of so many is evaluated.
+        """
         largest = int(np.max(data.train_counts[: data.known_clients]))
         if algorithm.largest_batch > largest:
             raise ConfigError(
@@ -50,26 +57,33 @@ class Simulation:
             )
         self.data, self.model, self.algorithm = data, model, algorithm
         self.active = active_clients(participation, data.known_clients)
-        self.keys = Keys.from_seed(seed)
-        self.federation = Federation.from_dataset(data, Classification(model, data.schema))
+        self.evaluated = _some_of_each(data, evaluate_at_most, seed)
+        keys = Keys.from_seed(seed)
+        self._init_key = keys.init
+        self.layout = self._layout(layout)
+        self.keys = replicate(self.layout.mesh, keys)
+        self.federation = Federation.from_dataset(
+            data, Classification(model, data.schema), self.layout.mesh
+        )
 
     def start(self) -> Progress:
         """Before the first round."""
-        state = self.algorithm.init(self.model.init(self.keys.init, self.data.schema))
-        memory = memory_for_all(self.algorithm, state, self.data.known_clients)
-        return Progress(0, state, memory, np.zeros(0))
+        state, memory = self._fresh()
+        return self._on_mesh(Progress(0, state, memory, np.zeros(0)))
 
     def shapes(self) -> Progress:
         """What :meth:`start` returns, as shapes only: the frame a checkpoint must fit."""
-        return jax.eval_shape(self.start)
+        state, memory = jax.eval_shape(self._fresh)
+        return Progress(0, state, memory, np.zeros(0))
 
     def advance(self, progress: Progress, rounds: int) -> Progress:
         """So many rounds further; DivergedError if a client's reply is not finite."""
+        progress = self._on_mesh(progress)
         while rounds > 0:
             count = min(rounds, CAPACITY)
             state, memory, log = run_rounds(
                 self.algorithm, progress.state, progress.memory, self.federation, self.keys,
-                jnp.int32(progress.round), jnp.int32(count), active=self.active,
+                np.int32(progress.round), np.int32(count), active=self.active, layout=self.layout,
             )  # fmt: skip
             if int(log.bad_client) != NOBODY:
                 raise self._diverged(progress.round + int(log.done), int(log.bad_client))
@@ -81,15 +95,39 @@ class Simulation:
     def evaluate(
         self, progress: Progress, steps: list[int], *, adapt_on: AdaptOn = "train", most: int = 10
     ) -> Scores:
-        """Every client's own model after each number of adaptation steps."""
+        """The evaluated clients' own models after each number of adaptation steps."""
+        progress = self._on_mesh(progress)
         return evaluate(
             self.algorithm, progress.state, progress.memory, self.federation,
-            self.keys.adaptation, steps=steps, adapt_on=adapt_on, most=max(most, *steps),
+            self.keys.adaptation, clients=self.evaluated, steps=steps, layout=self.layout,
+            adapt_on=adapt_on, most=max(most, *steps),
         )  # fmt: skip
 
     def gradient_evaluations(self, rounds: int) -> int:
         """What so many rounds cost; a Hessian-vector product counts as two gradients."""
         return rounds * self.active * self.algorithm.gradients_per_update
+
+    def _fresh(self) -> tuple[State, Memory]:
+        state = self.algorithm.init(self.model.init(self._init_key, self.data.schema))
+        return state, memory_for_all(self.algorithm, state, self.data.known_clients)
+
+    def _layout(self, wanted: Layout | str | None) -> Layout:
+        if isinstance(wanted, Layout):
+            return wanted
+        if wanted is not None:
+            return named(wanted, mesh_of())
+        state, _ = jax.eval_shape(self._fresh)
+        parameters = size(self.algorithm.model(state))
+        return suited(mesh_of(), parameters=parameters, batch=self.algorithm.largest_batch)
+
+    def _on_mesh(self, progress: Progress) -> Progress:
+        """Where the compiled programs want it; a checkpoint's arrays are not there yet."""
+        mesh = self.layout.mesh
+        leaves = jax.tree.leaves((progress.state, progress.memory))
+        if all(getattr(getattr(a, "sharding", None), "mesh", None) == mesh for a in leaves):
+            return progress
+        state, memory = replicate(mesh, (progress.state, progress.memory))
+        return progress._replace(state=state, memory=memory)
 
     def _diverged(self, round: int, client: int) -> DivergedError:
         name = self.data.name(client)
@@ -106,3 +144,15 @@ class Simulation:
             round=round + 1,
             client=name,
         )
+
+
+def _some_of_each(data: FederatedDataset, most: int | None, seed: int) -> np.ndarray:
+    """Known and new clients, at most so many of each, in order."""
+    rng = np.random.default_rng(seed)
+
+    def some(count: int) -> np.ndarray:
+        if most is None or count <= most:
+            return np.arange(count)
+        return np.sort(rng.choice(count, most, replace=False, shuffle=False))
+
+    return np.concatenate([some(data.known_clients), data.known_clients + some(data.new_clients)])

@@ -10,6 +10,7 @@ from headstart.data.sources import (
     mnist,
     qmnist_writers,
     shakespeare,
+    synthetic,
     wisdm,
 )
 from headstart.data.sources.source import Source
@@ -25,5 +26,6 @@ SOURCES: dict[str, Source] = {
         shakespeare,
         heart_disease,
         wisdm,
+        synthetic,
     )
 }

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from headstart.data import files
+from headstart.data.federated import FederatedDataset
 from headstart.data.files import DataFile
 from headstart.data.pool import Pool
+
+
+@runtime_checkable
+class Maker(Protocol):
+    """A source that makes its clients: a dataclass whose fields are options of ``[data]``."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients it makes."""
+
+    def dataset(
+        self, *, seed: int, new_clients: int = 0, test_fraction: float = 0.2
+    ) -> FederatedDataset:
+        """The clients, split; the seed alone decides."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,8 @@ class Source:
     files: tuple[DataFile, ...] = ()
     natural: bool = False
     """Whether it says itself whose each example is."""
+    maker: type[Maker] | None = None
+    """What makes the clients, where they are not read from files."""
 
     def missing(self) -> list[DataFile]:
         """The files that are not on this machine."""
