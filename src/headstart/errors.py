@@ -42,6 +42,10 @@ class CheckpointError(HeadstartError):
     """A checkpoint is damaged or belongs to another run."""
 
 
+class ProcessLostError(HeadstartError):
+    """One of several processes that share a run has ended before its time."""
+
+
 class DivergedError(HeadstartError):
     """Training or adaptation produced numbers that are not finite."""
 

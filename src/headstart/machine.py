@@ -1,4 +1,4 @@
-"""The one thing that must be settled before JAX starts: how many devices the CPU is.
+"""What must be settled before JAX starts: how many devices the CPU is, and with whom it works.
 
 JAX takes a CPU for one device, whatever its cores, and one device does not keep many cores busy
 with networks of this size: on two cores, one device each, a round took 21 ms instead of 34.
@@ -9,10 +9,16 @@ importing changes nothing, and once JAX runs nothing can be changed any more.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import jax
+from jax.experimental.multihost_utils import broadcast_one_to_all
+from jaxtyping import PyTree
 
 from headstart.errors import ConfigError
+
+JOIN_SECONDS = 120
+"""How long a process waits for the others when it starts."""
 
 
 def cores() -> int:
@@ -42,6 +48,42 @@ def use_cores(count: int) -> None:
             f"devices={count} comes too late: JAX runs already, with {len(jax.devices())}; call "
             "headstart.machine.use_cores before anything computes with JAX"
         )
+
+
+class Joining(NamedTuple):
+    """One of several processes that share the clients of one run."""
+
+    coordinator: str
+    """Host and port at which process 0 listens."""
+    processes: int
+    number: int
+
+
+def join(joining: Joining) -> None:
+    """Become one of several processes; returns when all of them are there."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            joining.coordinator,
+            joining.processes,
+            joining.number,
+            initialization_timeout=JOIN_SECONDS,
+        )
+    except RuntimeError as error:
+        raise ConfigError(
+            f"process {joining.number} of {joining.processes} could not join at "
+            f"{joining.coordinator}: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return jax.process_index() == 0
+
+
+def agreed(tree: PyTree) -> PyTree:
+    """Process 0's values in all processes, so that what depends on its clock or disk is common."""
+    return tree if jax.process_count() == 1 else broadcast_one_to_all(tree)
 
 
 def _split_cpu(count: int) -> bool:

@@ -25,6 +25,17 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
     devices: Devices = None,
     layout: Layout = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Share the clients among so many processes.")
+    ] = 1,
+    process_id: Annotated[
+        int | None,
+        typer.Option(help="On several hosts: which of the processes this one is, from 0."),
+    ] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(help="On several hosts: HOST:PORT at which process 0 can be reached."),
+    ] = None,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
@@ -37,13 +48,19 @@ def run(
       headstart run mnist.toml --set algorithm.method=hessian-free --seed 1 --out runs/mnist-1
 
       headstart run --resume --out runs/mnist-1
+
+      headstart run mnist.toml --processes 2
     """
     from headstart.cli.progress import stage
     from headstart.errors import ConfigError
-    from headstart.machine import use_cores
+    from headstart.machine import Joining, join, leads, use_cores
     from headstart.runs import RunDirectory, load_experiment, run_experiment
     from headstart.runs.directory import next_free
 
+    if (process_id is None) != (coordinator is None):
+        raise ConfigError("--process-id and --coordinator belong together; give both or none")
+    if process_id is not None and not 0 <= process_id < processes:
+        raise ConfigError(f"--process-id={process_id} must lie in 0 … {processes - 1}")
     if devices is not None:
         use_cores(devices)
     if resume and out is None:
@@ -54,7 +71,22 @@ def run(
     plan = load_experiment(experiment, settings or [], seed=seed)
     name = plan.data.get("source") or Path(str(plan.data.get("path"))).stem
     folder = out or next_free(Path("runs"), f"{name}-{plan.algorithm['name']}")
+    if processes > 1 and coordinator is None:
+        from headstart.cli.processes import launch
+
+        words = [str(experiment)] if experiment is not None else []
+        words += [word for setting in settings or [] for word in ("--set", setting)]
+        words += ["--seed", str(seed)] if seed is not None else []
+        words += ["--layout", layout] if layout is not None else []
+        words += ["--resume"] * resume + ["--no-report"] * (not page) + ["--json"] * as_json
+        launch(words, folder, processes, devices)
+        return
+    if coordinator is not None and process_id is not None:
+        join(Joining(coordinator, processes, process_id))
     try:
+        if not leads():
+            run_experiment(plan, folder, resume=resume, layout=layout)
+            return
         with stage() as shown:
             result = run_experiment(
                 plan, folder, resume=resume, layout=layout, listener=shown.listener()

@@ -12,7 +12,8 @@ import numpy as np
 
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
-from headstart.errors import CheckpointError, ConfigError, DivergedError, InputError
+from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
+from headstart.machine import agreed, leads
 from headstart.models.contract import Model
 from headstart.options import require_at_least
 from headstart.runs import record
@@ -20,7 +21,7 @@ from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.runs.config import EvaluationOptions, Experiment
 from headstart.runs.directory import RunDirectory
 from headstart.runs.run import Run
-from headstart.simulation.simulation import Simulation
+from headstart.simulation.simulation import Progress, Simulation
 
 CHECKPOINT_SECONDS = 20.0
 PIECE_SECONDS = 0.5
@@ -79,8 +80,8 @@ def run_experiment(
 ) -> Run:
     """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped."""
     listener = listener or Listener()
-    folder = RunDirectory(out)
-    if resume:
+    folder = RunDirectory(out) if leads() else None
+    if resume and folder is not None:
         _refuse_other(folder, experiment)
     data = experiment.build_data()
     simulation = Simulation(
@@ -93,14 +94,16 @@ def run_experiment(
         evaluate_at_most=experiment.evaluation.max_clients,
     )
     digest = data.digest()
+    _refuse_unequal_data(digest)
     training = _Training(
         simulation, experiment.rounds, experiment.seed, experiment.evaluation, listener,
         folder=folder, fingerprint=f"{experiment.fingerprint()}-{digest}", digest=digest,
         label=experiment.label,
     )  # fmt: skip
-    found = training.find_checkpoint() if resume else None
-    folder.claim(experiment.to_toml(), resume=resume)
-    folder.write_schema(data.schema)
+    found = training.find_checkpoint() if resume and folder is not None else None
+    if folder is not None:
+        folder.claim(experiment.to_toml(), resume=resume)
+        folder.write_schema(data.schema)
     training.take_up(found)
     return training.finish()
 
@@ -151,11 +154,16 @@ class _Training:
         return found
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from a checkpoint; evaluations made after it are made again."""
+        """Go on from a checkpoint; evaluations made after it are made again.
+
+        Of several processes the first has the folder, and tells the others where the run stands.
+        """
         if checkpoint is not None:
             self.progress, self.records = checkpoint.progress, checkpoint.records
             self.seconds = checkpoint.seconds
             self.evaluation_seconds = checkpoint.evaluation_seconds
+        if agreed(checkpoint is not None):
+            self.progress = self._same_everywhere(self.progress)
         if self.folder is not None:
             self.folder.write_metrics(self.records)
 
@@ -175,7 +183,7 @@ class _Training:
             boundary = min(self.rounds, (self.progress.round // every + 1) * every)
             self._advance(min(self.piece, boundary - self.progress.round))
             self._evaluate_if_due()
-            if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+            if self.folder is not None and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
                 self._save()
 
     def _advance(self, rounds: int) -> None:
@@ -183,12 +191,23 @@ class _Training:
         self.progress = self.simulation.advance(self.progress, rounds)
         took = time.perf_counter() - begin
         self.seconds += took
+        took = float(agreed(took))
         if took < PIECE_SECONDS:
             self.piece = min(2 * self.piece, 256)
         elif took > 2 * PIECE_SECONDS:
             self.piece = max(1, self.piece // 2)
         loss = float(self.progress.losses[-1])
         self.listener.advanced(self.progress.round, self.rounds, loss)
+
+    def _same_everywhere(self, progress: Progress) -> Progress:
+        """A process without the folder does not know the records: their last round tells it all
+        that matters to it, which evaluation is done already.
+        """
+        last = agreed(self.records[-1]["round"] if self.records else -1)
+        if not self.records and last >= 0:
+            self.records = [{"round": int(last)}]
+        state, memory = agreed((progress.state, progress.memory))
+        return Progress(int(agreed(progress.round)), state, memory, progress.losses)
 
     def _evaluate_if_due(self) -> None:
         now = self.progress.round
@@ -288,6 +307,16 @@ class _Training:
             return error
         kept = f"; the last good checkpoint is in {self.folder.checkpoints}"
         return DivergedError(str(error) + kept, round=error.round, client=error.client)
+
+
+def _refuse_unequal_data(digest: str) -> None:
+    """Processes on several hosts build the data themselves: they must have built the same."""
+    mine = np.frombuffer(digest.encode().ljust(16)[:16], np.uint8)
+    if not np.array_equal(agreed(mine), mine):
+        raise DataError(
+            f"this process has other data (digest {digest}) than process 0; give all processes "
+            "the same experiment and the same data files"
+        )
 
 
 def _refuse_other(folder: RunDirectory, experiment: Experiment) -> None:
