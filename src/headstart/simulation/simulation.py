@@ -15,6 +15,7 @@ from headstart.models.objective import Classification
 from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
 from headstart.simulation.federation import Federation, Keys
 from headstart.simulation.layout import Layout, mesh_of, named, replicate, suited
+from headstart.simulation.readahead import ReadAhead
 from headstart.simulation.rounds import CAPACITY, NOBODY, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
 from headstart.trees import size
@@ -62,6 +63,9 @@ class Simulation:
         self._init_key = keys.init
         self.layout = self._layout(layout)
         self.keys = replicate(self.layout.mesh, keys)
+        self.read_ahead = ReadAhead(
+            data, keys.sampling, known=data.known_clients, active=self.active
+        )
         self.federation = Federation.from_dataset(
             data, Classification(model, data.schema), self.layout.mesh
         )
@@ -81,6 +85,7 @@ class Simulation:
         progress = self._on_mesh(progress)
         while rounds > 0:
             count = min(rounds, CAPACITY)
+            self.read_ahead.rounds(progress.round, count)
             state, memory, log = run_rounds(
                 self.algorithm, progress.state, progress.memory, self.federation, self.keys,
                 np.int32(progress.round), np.int32(count), active=self.active, layout=self.layout,
