@@ -11,10 +11,10 @@ unexport VIRTUAL_ENV PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install test lint types layers pytest test-data format clean
+.PHONY: help demo install test lint types layers pytest test-data bench bench-scale format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.base  ## train on the embedded digits and compare; needs no data
 	$(DEMO)
@@ -40,6 +40,14 @@ test-data: .venv/.dev  ## tests on the real data files in the folder HEADSTART_D
 	@test -d "$$HEADSTART_DATA" || { echo "HEADSTART_DATA='$$HEADSTART_DATA' is not a folder; set it to the one with the data files" >&2; exit 2; }
 	$(BIN)/python -m pytest -m data
 
+bench: .venv/.bench  ## how fast: against PyTorch, FedJAX and the machine's peak; about 15 minutes
+	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.end_to_end
+	$(BIN)/python -m benchmarks.profile
+
+bench-scale: .venv/.bench  ## how far: to 10,000 active clients and a million in all
+	$(BIN)/python -m benchmarks.scale
+
 format: .venv/.dev  ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,6 +65,11 @@ clean:  ## remove .venv, caches and build products; runs/ stays
 .venv/.dev: pyproject.toml constraints.txt
 	$(venv)
 	@$(PIP) -e ".[dev,parquet,flax]"
+	@touch .venv/.base $@
+
+.venv/.bench: pyproject.toml constraints.txt
+	$(venv)
+	@$(PIP) -e ".[bench]"
 	@touch .venv/.base $@
 
 define venv

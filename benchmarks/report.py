@@ -8,7 +8,6 @@ from typing import Any
 from benchmarks.cases import CASES, asked_percent, asked_ratio
 
 README = Path(__file__).with_name("README.md")
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 HEADER = (
     "case", "method", "contestant", "best ms", "median ms", "GFLOP/s", "% of peak",
     "× best", "× median", "asked", "met",
@@ -90,10 +89,14 @@ def write_readme(content: dict[str, Any]) -> None:
         f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, "
         f"{versions}; {' to '.join(sorted({dates[0], dates[-1]}))}."
     )
-    before, rest = README.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    text = f"{before}{BEGIN}\n{facts}\n\n{table(content['results'])}\n{END}{after}"
-    README.write_text(text)
+    write_section("speed", f"{facts}\n\n{table(content['results'])}")
+
+
+def write_section(name: str, text: str) -> None:
+    """Put a result between its marks."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = README.read_text().split(begin)
+    README.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -15,6 +15,7 @@ from benchmarks.contestants.counting import counted, gradients_of
 from headstart.algorithms import FedAvg, PerFedAvg
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset, Schema
+from headstart.machine import use_all_cores
 from headstart.meta import MetaBatches, meta_gradient
 from headstart.models.cnn import cnn
 from headstart.models.contract import Model
@@ -44,10 +45,6 @@ class Contestant:
 
     def __init__(self) -> None:
         """Take the whole machine, which has to happen before JAX looks at it."""
-        try:
-            from headstart.machine import use_all_cores
-        except ImportError:
-            return
         use_all_cores()
 
     def prepare(self, case: Case, method: str) -> dict[str, Any]:

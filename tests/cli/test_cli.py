@@ -15,6 +15,7 @@ from headstart.cli.main import app, main
 COMMANDS = (
     *(["run"], ["compare"], ["personalize"], ["report"]),
     *(["data", "list"], ["data", "describe"], ["data", "get"], ["data", "export"]),
+    *(["data", "pack"], ["data", "synthetic"], ["data", "check"]),
 )
 SMALL = [
     *("--set", "rounds=2", "--set", "model.name=logistic", "--set", "algorithm.local_steps=1"),
