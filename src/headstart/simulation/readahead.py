@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from headstart.data.federated import FederatedDataset
 from headstart.simulation.sampling import choose_clients
+
+
+BLOCK = 16
+"""Rounds whose clients are drawn at a time."""
 
 
 class ReadAhead:
@@ -47,10 +53,11 @@ class ReadAhead:
             self._pending.result()
 
     def _read(self, begin: int, end: int) -> None:
-        for number in range(begin, end):
-            clients = np.asarray(
-                _chosen(self.key, np.int32(number), known=self.known, active=self.active)
+        for block in range(begin, end, BLOCK):
+            wanted = np.asarray(
+                _chosen(self.key, np.int32(block), known=self.known, active=self.active)
             )
+            clients = wanted[: end - block].ravel()
             starts = self.data.offsets[clients]
             stops = starts + self.data.train_counts[clients]
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -69,17 +76,20 @@ class _MappedRows:
         self.row_bytes = array.strides[0]
         self.begin = array.offset
         self.file = os.open(array.filename, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.file)
 
     def will_need(self, start: int, stop: int) -> None:
         place, length = self.begin + start * self.row_bytes, (stop - start) * self.row_bytes
         os.posix_fadvise(self.file, place, length, os.POSIX_FADV_WILLNEED)
 
-    def __del__(self) -> None:
-        os.close(self.file)
-
 
 @partial(jax.jit, static_argnames=("known", "active"))
 def _chosen(
-    key: PRNGKeyArray, number: Int[Array, ""], *, known: int, active: int
-) -> Int[Array, " active"]:
-    return choose_clients(jax.random.fold_in(key, number), known, active)
+    key: PRNGKeyArray, first: Int[Array, ""], *, known: int, active: int
+) -> Int[Array, "block active"]:
+    """The clients of several rounds in one call: calls compete with the rounds that compute."""
+
+    def of(number: Int[Array, ""]) -> Int[Array, " active"]:
+        return choose_clients(jax.random.fold_in(key, number), known, active)
+
+    return jax.vmap(of)(first + jnp.arange(BLOCK))
