@@ -89,3 +89,18 @@ def test_a_model_that_is_not_finite_has_no_accuracy() -> None:
     assert not scores.diverged[:, 0].any()
     assert scores.diverged[:, 3].any()
     np.testing.assert_array_equal(np.isnan(scores.accuracy), scores.diverged)
+
+
+def test_of_very_many_clients_a_random_choice_is_evaluated() -> None:
+    """At most three known and one new, the same at the same seed; their scores are as ever."""
+    data, algorithm = tiny.federation(), FedAvg(**tiny.COMMON)
+    every = Simulation(data, tiny.MODEL, algorithm)
+    some = [Simulation(data, tiny.MODEL, algorithm, evaluate_at_most=3, seed=s) for s in range(8)]
+    assert every.evaluated.tolist() == list(range(7))
+    for engine in some:
+        assert sum(engine.evaluated < 5) == 3 and sum(engine.evaluated >= 5) == 2
+        assert len(set(engine.evaluated.tolist())) == 5
+    assert len({tuple(engine.evaluated) for engine in some}) > 1
+    few, all_of_them = some[0].evaluate(some[0].start(), [1]), every.evaluate(every.start(), [1])
+    assert few.clients.tolist() == some[0].evaluated.tolist()
+    np.testing.assert_allclose(few.loss[:, 1], all_of_them.loss[few.clients, 1], atol=1e-6)

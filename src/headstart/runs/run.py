@@ -55,7 +55,8 @@ class Summary(dict[str, Any]):
         """Before and after adaptation, known and new clients."""
         lines = [
             f"{self['label']}: {self['rounds']} rounds, "
-            f"{self['gradient_evaluations']:,} gradient evaluations, {self['seconds']:.1f} s"
+            f"{self['gradient_evaluations']:,} gradient evaluations, {self['seconds']:.1f} s "
+            f"(evaluation {self['evaluation_seconds']:.1f} s)"
         ]
         for name, part in (("known clients", self), ("new clients", self["new_clients"])):
             if part is None:
@@ -63,11 +64,15 @@ class Summary(dict[str, Any]):
             before, after = part["accuracy"]["before"], part["accuracy"]["after"]
             lines.append(
                 f"  {name + ':':15} {_percent(before)} → {_percent(after)} "
-                f"after {self['adapt_steps']} adaptation steps"
+                f"after {self['adapt_steps']} adaptation steps" + self._sampled(name.split()[0])
             )
         if self["warning"]:
             lines.append(f"  warning: {self['warning']}")
         return "\n".join(lines)
+
+    def _sampled(self, kind: str) -> str:
+        there, seen = self["clients"][kind], self["evaluated_clients"][kind]
+        return "" if seen == there else f" ({seen:,} of {there:,} clients, drawn at random)"
 
     __repr__ = __str__
 

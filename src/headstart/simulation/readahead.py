@@ -23,7 +23,6 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from headstart.data.federated import FederatedDataset
 from headstart.simulation.sampling import choose_clients
 
-
 BLOCK = 16
 """Rounds whose clients are drawn at a time."""
 
