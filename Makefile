@@ -43,7 +43,7 @@ test-data: .venv/.dev  ## tests on the real data files in the folder HEADSTART_D
 bench: .venv/.bench  ## how fast: against PyTorch, FedJAX and the machine's peak; about 15 minutes
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.end_to_end
-	$(BIN)/python -m benchmarks.profile
+	$(BIN)/python -m benchmarks.where_time_goes
 
 bench-scale: .venv/.bench  ## how far: to 10,000 active clients and a million in all
 	$(BIN)/python -m benchmarks.scale

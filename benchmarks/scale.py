@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.speed import ROOT, machine
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from headstart.simulation.simulation import Simulation
 
 EXAMPLES, FEATURES, CLASSES = 20, 32, 10
-HIDDEN, BATCH, LOCAL_STEPS = 32, 10, 5
+HIDDEN, BATCH, LOCAL_STEPS = (80, 60), 16, 5
 INNER_LR, LOCAL_LR = 0.01, 0.001
 FULL = {
     "clients": 1_000_000,
@@ -83,7 +86,7 @@ def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
     algorithm = PerFedAvg(
         inner_lr=INNER_LR, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS, batch_size=BATCH
     )
-    made = Simulation(first, mlp([HIDDEN]), algorithm, participation=active / known)
+    made = Simulation(first, mlp(HIDDEN), algorithm, participation=active / known)
     assert made.active == active
     return made
 
@@ -102,13 +105,18 @@ def costs(store: str, points: list[list[int]], repetitions: int, turn: float) ->
         states[i] = runs[i].advance(states[i], count)
         return (time.perf_counter() - start) / count
 
+    into_cache(store)
     for i in range(len(runs)):
         rounds.append(max(1, round(turn / min(timed(i, 2) for _ in range(2)))))
     seconds: list[list[float]] = [[] for _ in runs]
+    reads: list[list[float]] = [[] for _ in runs]
     order = list(range(len(runs)))
     for _ in range(repetitions):
         for i in order:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
             seconds[i].append(timed(i, rounds[i]))
+            after = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+            reads[i].append((after - before) / rounds[i])
         order.append(order.pop(0))
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -116,7 +124,16 @@ def costs(store: str, points: list[list[int]], repetitions: int, turn: float) ->
         "layout": f"{runs[0].layout.style}, groups of up to {runs[0].layout.group}",
         "devices": runs[0].layout.devices,
         "turns_ms": [[1e3 * t for t in times] for times in seconds],
+        "disk_reads": reads,
     }
+
+
+def into_cache(store: str) -> None:
+    """Read all files, so that the system has them in memory."""
+    for file in Path(store).glob("*.npy"):
+        with file.open("rb") as content:
+            while content.read(1 << 24):
+                pass
 
 
 def memory(store: str, known: int, active: int, rounds: int) -> Content:
@@ -213,10 +230,6 @@ def stored(folder: Path | None, clients: int) -> Iterator[Path]:
                 f"benchmarks.scale: --store must hold at least {clients:,} clients with "
                 f"{EXAMPLES} examples of {FEATURES} features each"
             )
-        for file in folder.glob("*.npy"):  # once into the system's cache, for everyone alike
-            with file.open("rb") as content:
-                while content.read(1 << 24):
-                    pass
         yield folder
 
 
@@ -234,7 +247,7 @@ def command_line(store: Path, clients: int, rounds: int, active: int) -> Content
         "data.path": store,
         "participation": active / clients,
         "rounds": rounds,
-        "model.hidden": [HIDDEN],
+        "model.hidden": list(HIDDEN),
         "algorithm.inner_steps": 1,
         "algorithm.inner_lr": INNER_LR,
         "algorithm.local_lr": LOCAL_LR,
@@ -273,10 +286,16 @@ def cost_series(store: Path, points: list[list[int]], options: Any) -> Content:
     answer = ask(
         "costs", store=str(store), points=points, repetitions=options.repetitions, turn=options.turn
     )
-    turns = answer.pop("turns_ms")
+    turns, reads = answer.pop("turns_ms"), answer.pop("disk_reads")
     best = [
-        {"clients": n, "active": m, "best_ms": min(t), "turns_ms": t}
-        for (n, m), t in zip(points, turns, strict=True)
+        {
+            "clients": n,
+            "active": m,
+            "best_ms": min(t),
+            "turns_ms": t,
+            "disk_reads_per_round": sum(r) / len(r),
+        }
+        for (n, m), t, r in zip(points, turns, reads, strict=True)
     ]
     return {**answer, "points": best}
 
@@ -290,6 +309,17 @@ def judge_line(series: Content) -> None:
     slope = sum(p["best_ms"] / p["active"] for p in points) / len(points)
     for p in points:
         p["deviation_percent"] = 100 * (p["best_ms"] / (slope * p["active"]) - 1)
+    # The same with a cost that every round has, for those who want to know where it bends.
+    times = np.array([p["best_ms"] for p in points])
+    actives = np.array([p["active"] for p in points])
+    terms = np.stack([1 / times, actives / times], axis=1)
+    fixed, per_client = np.linalg.lstsq(terms, np.ones(len(points)))[0]
+    off = times / (fixed + per_client * actives) - 1
+    series["with_fixed_cost"] = {
+        "fixed_ms": float(fixed),
+        "slope_ms": float(per_client),
+        "worst_percent": float(100 * off[np.argmax(abs(off))]),
+    }
     _conclude(series, slope_ms=slope)
 
 
@@ -386,6 +416,13 @@ def cost_table(series: Content) -> str:
         f"{of + ' per active client' if line else 'the mean, ' + of}; "
         f"asked: {series['asked_percent']} % ({'met' if series['met'] else 'not met'})."
     )
+    if line:
+        other = series["with_fixed_cost"]
+        verdict += (
+            f" With {other['fixed_ms']:.2f} ms for every round and "
+            f"{1e3 * other['slope_ms']:.1f} µs per active client, the times are at most "
+            f"{abs(other['worst_percent']):.0f} % off."
+        )
     return f"{table(head, rows)}\n\n{verdict}"
 
 

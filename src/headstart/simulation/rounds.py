@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from headstart.algorithms.contract import Algorithm, Memory, Reply, State
@@ -134,8 +135,7 @@ def one_round(
     start = nothing._replace(bad_client=jnp.int32(NOBODY))
     groups = layout.mine(chosen, padding=federation.known)
     (sums, memory), _ = jax.lax.scan(add_group, (start, memory), groups)
-    reply, weight, loss = jax.lax.psum((sums.reply, sums.weight, sums.loss), AXIS)
-    bad = jax.lax.pmin(sums.bad_client, AXIS)
+    reply, weight, loss, bad = _over_devices(sums, layout)
     state, _ = algorithm.server_update(state, scale(reply, 1 / weight))
     return state, memory, loss / active, bad
 
@@ -154,6 +154,19 @@ def _added_up(group: _Sums) -> _Sums:
 def _joined(a: _Sums, b: _Sums) -> _Sums:
     reply, weight, loss = add(a[:3], b[:3])
     return _Sums(reply, weight, loss, jnp.minimum(a.bad_client, b.bad_client))
+
+
+def _over_devices(sums: _Sums, layout: Layout) -> _Sums:
+    """The sums of all devices, in one exchange: for small networks each one is felt.
+
+    Client numbers travel in halves of 16 bits, which a 32-bit float holds exactly.
+    """
+    halves = jnp.stack([sums.bad_client >> 16, sums.bad_client & 0xFFFF]).astype(jnp.float32)
+    bad = jnp.zeros((layout.devices, 2), jnp.float32).at[jax.lax.axis_index(AXIS)].set(halves)
+    packed, unpack = ravel_pytree((sums.reply, sums.weight, sums.loss, bad))
+    reply, weight, loss, bad = unpack(jax.lax.psum(packed, AXIS))
+    high, low = bad.astype(jnp.int32).T
+    return _Sums(reply, weight, loss, jnp.min((high << 16) | low))
 
 
 def _kept(memory: Memory, clients: Int[Array, " group"], parts: list[Memory]) -> Memory:
