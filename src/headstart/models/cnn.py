@@ -47,14 +47,16 @@ class Convolution(eqx.Module):
     #     lax.conv, one by one         6.2          33            50
     #     windows, vmapped             2.0          27            69
     #     windows, one by one          2.5          24            40
+    # A window is a row here, unlike an example in a dense layer: there are many windows and few
+    # channels. FedAvg's round of ten clients on two cores: 146 ms with rows, 206 ms with columns
+    # for 32 × 32 × 3, 133 and 145 ms for 28 × 28 × 1.
     # Windows of stride 1 with pooling cost about four times as much at 8 × 8, more at 28 × 28.
     def __call__(self, x: Shaped[Array, "batch h w in"]) -> Float[Array, "batch h/2 w/2 out"]:
         """The convolution of a batch of images."""
         outputs, k = self.weight.shape[:2]
         patches = windows(x, k)
-        rows = Dense(self.weight.reshape(outputs, -1), self.bias)(
-            patches.reshape(-1, patches.shape[-1]).T
-        ).T
+        flat = patches.reshape(-1, patches.shape[-1])
+        rows = flat @ self.weight.reshape(outputs, -1).T + self.bias[None, :]
         return rows.reshape(*patches.shape[:-1], outputs)
 
 
