@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from headstart.cli.main import app
+from headstart.cli.processes import free_port
 
 COMMAND = [sys.executable, "-m", "headstart.cli.main", "run", "--no-report"]
 PLAN = """
@@ -62,6 +63,23 @@ def test_two_processes_train_the_same_model_and_a_lost_one_is_reported(tmp_path:
     for name in one:
         np.testing.assert_allclose(one[name], two[name], atol=1e-4, err_msg=name)
     assert (alone / "clients.csv").read_text().count("\n") == 11
+
+
+@pytest.mark.slow
+def test_without_a_launcher_the_survivor_says_so_and_ends(tmp_path: Path) -> None:
+    """As on two hosts: nobody watches the processes but they themselves."""
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(PLAN.format(rounds=100000))
+    words = [str(plan), "--out", str(out), "--processes", "2", "--devices", "1"]
+    words += ["--coordinator", f"127.0.0.1:{free_port()}", "--process-id"]
+    survivor, lost = start(*words, "0"), start(*words, "1")
+    wait_for(lambda: len(list(out.glob("checkpoint/*"))) > 1 or survivor.poll() is not None)
+    lost.kill()
+    lost.communicate()
+    _, err = survivor.communicate(timeout=30)
+    assert survivor.returncode == 1, err
+    assert "headstart: process 0 lost the others" in err
+    assert f"headstart run --resume --out {out} --processes 2" in err
 
 
 def test_a_mistake_in_joining_is_one_line() -> None:

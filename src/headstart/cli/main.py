@@ -8,7 +8,7 @@ import sys
 import typer
 
 from headstart.cli import compare, data, personalize, report, run
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, ProcessLostError
 from headstart.machine import use_all_cores
 
 app = typer.Typer(
@@ -33,6 +33,10 @@ def main() -> None:
         app()
     except HeadstartError as error:
         print(f"headstart: {error}", file=sys.stderr)
+        if isinstance(error, ProcessLostError):
+            # On an ordinary exit JAX would wait minutes for the lost process to say goodbye.
+            sys.stderr.flush()
+            os._exit(error.exit_code)
         sys.exit(error.exit_code)
     except (MemoryError, OverflowError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):

@@ -27,7 +27,7 @@ GRACE_SECONDS = 5.0
 
 def launch(words: list[str], folder: Path, processes: int, devices: int | None) -> None:
     """Run ``headstart run`` in so many processes and wait; if one is lost, end them all."""
-    coordinator = f"{LOOPBACK}:{_free_port()}"
+    coordinator = f"{LOOPBACK}:{free_port()}"
     share = devices or max(1, cores() // processes)
     command = [sys.executable, "-m", "headstart.cli.main", "run", *words, "--out", str(folder)]
     command += ["--processes", str(processes), "--coordinator", coordinator]
@@ -59,14 +59,15 @@ def launch(words: list[str], folder: Path, processes: int, devices: int | None) 
 def _wait(children: list[Child], folder: Path, complaints: IO[str]) -> None:
     """Until all have ended well; the first that has not decides how the run ends."""
     while any(child.poll() is None for child in children):
-        failed = [number for number, child in enumerate(children) if child.poll()]
-        if failed:
+        if any(child.poll() for child in children):
             break
         time.sleep(0.05)
     codes = [child.poll() for child in children]
-    lost = next((number for number, code in enumerate(codes) if code), None)
-    if lost is None:
+    failed = [number for number, code in enumerate(codes) if code]
+    if not failed:
         return
+    # Who was killed is the cause; the others have only missed it.
+    lost = min(failed, key=lambda number: (codes[number] or 0) > 0)
     code = codes[lost] or 0
     if lost == 0 and code > 0:  # It has said why.
         raise typer.Exit(code)
@@ -74,7 +75,7 @@ def _wait(children: list[Child], folder: Path, complaints: IO[str]) -> None:
     why = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     raise ProcessLostError(
         f"process {lost} of {len(children)} {why}{_last_words(complaints)}; the run was "
-        f"stopped. {_how_to_go_on(folder, len(children))}"
+        f"stopped. {how_to_go_on(folder, len(children))}"
     )
 
 
@@ -84,7 +85,8 @@ def _last_words(complaints: IO[str]) -> str:
     return f" ({own[-1].removeprefix('headstart:').strip()[:200]})" if own else ""
 
 
-def _how_to_go_on(folder: Path, processes: int) -> str:
+def how_to_go_on(folder: Path, processes: int) -> str:
+    """Where a run stands that was stopped from outside, and the command to take it up."""
     found = checkpoints(RunDirectory(folder).checkpoints)
     if not found:
         return f"No checkpoint was written yet in {folder}"
@@ -105,7 +107,8 @@ def _end(children: list[Child], grace: float) -> None:
         child.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

@@ -52,7 +52,7 @@ def run(
       headstart run mnist.toml --processes 2
     """
     from headstart.cli.progress import stage
-    from headstart.errors import ConfigError
+    from headstart.errors import ConfigError, ProcessLostError
     from headstart.machine import Joining, join, leads, use_cores
     from headstart.runs import RunDirectory, load_experiment, run_experiment
     from headstart.runs.directory import next_free
@@ -91,6 +91,15 @@ def run(
             result = run_experiment(
                 plan, folder, resume=resume, layout=layout, listener=shown.listener()
             )
+    except RuntimeError as error:
+        if coordinator is None:
+            raise
+        from headstart.cli.processes import how_to_go_on
+
+        raise ProcessLostError(
+            f"process {process_id} lost the others ({str(error).splitlines()[0][:120]}); the run "
+            f"was stopped. {how_to_go_on(folder, processes)}"
+        ) from None
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
