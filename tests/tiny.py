@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms import APFL, Algorithm, FedAvg, Local, PerFedAvg
+from headstart.algorithms import APFL, ARUBA, Algorithm, FedAvg, Local, PerFedAvg
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.models import logistic
 
 FEATURES, CLASSES = 4, 3
 MODEL = logistic()
 COMMON: dict[str, Any] = {"local_steps": 3, "batch_size": 5, "inner_lr": 0.2, "local_lr": 0.1}
+NO_ALPHA = {key: value for key, value in COMMON.items() if key != "inner_lr"}
 
 VARIANTS: dict[str, Algorithm] = {
     "fedavg": FedAvg(**COMMON),
@@ -33,6 +34,7 @@ VARIANTS: dict[str, Algorithm] = {
     "local": Local(**COMMON),
     "apfl": APFL(**COMMON),
     "apfl-fixed": APFL(**COMMON, adaptive=False, mixing=0.3),
+    "aruba": ARUBA(**NO_ALPHA, zeta=0.5, plus=0.5),
 }
 
 

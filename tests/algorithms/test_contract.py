@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from functools import partial
 from typing import Any
@@ -152,16 +153,23 @@ def test_gradients_are_counted_as_they_are_computed(
     assert len(calls) == algorithm.gradients_per_step
 
 
-@pytest.mark.parametrize("cls", ALGORITHMS.values(), ids=ALGORITHMS.keys())
+WRONG = [
+    ("inner_lr", 0.0),
+    ("inner_lr", float("nan")),
+    ("local_lr", -0.1),
+    ("local_lr", float("inf")),
+    ("local_steps", 0),
+    ("batch_size", 0),
+]
+
+
 @pytest.mark.parametrize(
-    "option, value",
+    "cls, option, value",
     [
-        ("inner_lr", 0.0),
-        ("inner_lr", float("nan")),
-        ("local_lr", -0.1),
-        ("local_lr", float("inf")),
-        ("local_steps", 0),
-        ("batch_size", 0),
+        (cls, option, value)
+        for cls in ALGORITHMS.values()
+        for option, value in WRONG
+        if option in [field.name for field in dataclasses.fields(cls)]
     ],
 )
 def test_bad_options_are_refused_by_name(cls: type[Algorithm], option: str, value: Any) -> None:

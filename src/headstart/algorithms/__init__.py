@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 
 from headstart.algorithms.apfl import APFL
+from headstart.algorithms.aruba import ARUBA
 from headstart.algorithms.contract import Algorithm, Task
 from headstart.algorithms.fedavg import FedAvg
 from headstart.algorithms.local import Local
@@ -31,4 +32,4 @@ def _find() -> dict[str, type[Algorithm]]:
 ALGORITHMS = _find()
 """Every algorithm by the name an experiment file uses."""
 
-__all__ = ["ALGORITHMS", "APFL", "Algorithm", "FedAvg", "Local", "PerFedAvg", "Task"]
+__all__ = ["ALGORITHMS", "APFL", "ARUBA", "Algorithm", "FedAvg", "Local", "PerFedAvg", "Task"]

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from headstart.cli import compare, data, personalize, report, run
+from headstart.cli import compare, data, personalize, report, reproduce, run
 from headstart.errors import HeadstartError, ProcessLostError
 from headstart.machine import use_all_cores
 
@@ -22,6 +22,7 @@ app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("personalize")(personalize.personalize)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

@@ -21,6 +21,7 @@ from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.runs.config import EvaluationOptions, Experiment
 from headstart.runs.directory import RunDirectory
 from headstart.runs.run import Run
+from headstart.simulation.evaluation import AdaptOn
 from headstart.simulation.simulation import Progress, Simulation
 
 CHECKPOINT_SECONDS = 20.0
@@ -77,22 +78,18 @@ def run_experiment(
     resume: bool = False,
     layout: str | None = None,
     listener: Listener | None = None,
+    data: FederatedDataset | None = None,
 ) -> Run:
-    """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped."""
+    """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped.
+
+    ``data`` is what ``experiment.build_data()`` would give, if the caller has it already.
+    """
     listener = listener or Listener()
     folder = RunDirectory(out) if leads() else None
     if resume and folder is not None:
         _refuse_other(folder, experiment)
-    data = experiment.build_data()
-    simulation = Simulation(
-        data,
-        experiment.build_model(),
-        experiment.build_algorithm(),
-        participation=experiment.participation,
-        seed=experiment.seed,
-        layout=layout,
-        evaluate_at_most=experiment.evaluation.max_clients,
-    )
+    data = experiment.build_data() if data is None else data
+    simulation = _simulation(experiment, data, layout)
     digest = data.digest()
     _refuse_unequal_data(digest)
     training = _Training(
@@ -106,6 +103,35 @@ def run_experiment(
         folder.write_schema(data.schema)
     training.take_up(found)
     return training.finish()
+
+
+def scored_again(
+    experiment: Experiment, run: Run, data: FederatedDataset, *, adapt_on: AdaptOn
+) -> dict[str, Any]:
+    """The finished run's accuracies after 0, 1, 2 … steps of adaptation on the given split.
+
+    For algorithms whose clients keep nothing between rounds: a run does not hold their memory.
+    """
+    if run.algorithm.needs_memory:
+        raise ConfigError(f"{run.algorithm.name} keeps a memory per client, which a run has not")
+    simulation = _simulation(experiment, data, None)
+    progress = Progress(experiment.rounds, run.state, (), np.zeros(0))
+    options = experiment.evaluation
+    most = max(options.curve_steps, options.adapt_steps)
+    scores = simulation.evaluate(progress, list(range(most + 1)), adapt_on=adapt_on, most=most)
+    return record.adaptation_curve(scores, data)
+
+
+def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | None) -> Simulation:
+    return Simulation(
+        data,
+        experiment.build_model(),
+        experiment.build_algorithm(),
+        participation=experiment.participation,
+        seed=experiment.seed,
+        layout=layout,
+        evaluate_at_most=experiment.evaluation.max_clients,
+    )
 
 
 class _Training:

@@ -1,0 +1,21 @@
+"""What the papers' experiments have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+METHODS: dict[str, str] = {
+    "fedavg": "FedAvg + update",
+    "first-order": "Per-FedAvg (FO)",
+    "hessian-free": "Per-FedAvg (HF)",
+    "exact": "Per-FedAvg (exact)",
+}
+"""P's three, and the meta-gradient without approximation."""
+
+NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [80, 60], "activation": "elu"}
+
+
+def algorithm(method: str, **options: Any) -> dict[str, Any]:
+    """An ``[algorithm]`` table."""
+    name = {"name": "fedavg"} if method == "fedavg" else {"name": "per-fedavg", "method": method}
+    return {**name, **options}

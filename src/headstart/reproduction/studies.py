@@ -1,0 +1,16 @@
+"""All studies by name, in the order of the page."""
+
+from __future__ import annotations
+
+from headstart.reproduction.aruba import Aruba
+from headstart.reproduction.arxiv1 import FirstVersion
+from headstart.reproduction.cost import Cost
+from headstart.reproduction.generalized import Generalized
+from headstart.reproduction.natural import NaturalClients
+from headstart.reproduction.study import Study
+from headstart.reproduction.table1 import Table1
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (Table1(), Cost(), Aruba(), FirstVersion(), Generalized(), NaturalClients())
+}
