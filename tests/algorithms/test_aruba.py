@@ -11,7 +11,7 @@ import pytest
 import tiny
 from jax.flatten_util import ravel_pytree
 
-from headstart.algorithms import ARUBA, FedAvg, Task
+from headstart.algorithms import ARUBA, Algorithm, FedAvg, Task
 from headstart.algorithms.aruba import step_sizes
 from headstart.errors import ConfigError
 from headstart.models import Classification
@@ -72,10 +72,12 @@ def test_two_rounds_and_refinement_by_hand(tasks: list[Task]) -> None:
 def test_the_first_round_is_fedavg_with_step_size_local_lr(tasks: list[Task]) -> None:
     w = tiny.MODEL.init(KEY, tiny.federation().schema)
     replies = []
-    for algorithm in (ARUBA(**tiny.NO_ALPHA, zeta=3.0), FedAvg(**tiny.COMMON)):
+    algorithms: list[Algorithm] = [ARUBA(**tiny.NO_ALPHA, zeta=3.0), FedAvg(**tiny.COMMON)]
+    for algorithm in algorithms:
         sent = algorithm.broadcast(algorithm.init(w), KEY)
         replies.append(jax.jit(algorithm.client_update)(sent, (), tasks[0], KEY)[0]["params"])
-    np.testing.assert_allclose(*map(vector, replies), atol=1e-6)
+    one, other = map(vector, replies)
+    np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_coordinates_in_which_clients_move_far_get_larger_steps(tasks: list[Task]) -> None:

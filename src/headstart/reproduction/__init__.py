@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from headstart.reproduction.page import build_page
 from headstart.reproduction.results import Results
 from headstart.reproduction.runner import carry_out
 from headstart.reproduction.studies import STUDIES
 from headstart.reproduction.study import Piece, Study
 
-__all__ = ["STUDIES", "Piece", "Results", "Study", "carry_out"]
+__all__ = ["STUDIES", "Piece", "Results", "Study", "build_page", "carry_out"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.reproduction.study import Piece
+from headstart.reproduction.study import Piece, Record
 from headstart.runs.config import Experiment
 
 ROUNDS, CLIENTS, BATCH, HIDDEN = 40, 10, 10, [16]
@@ -36,6 +36,11 @@ def small(table: dict[str, Any]) -> dict[str, Any]:
         "algorithm": {**algorithm, "batch_size": BATCH},
         "evaluation": {**table["evaluation"], "every": ROUNDS // 2},
     }
+
+
+def is_small(record: Record) -> bool:
+    """Whether a result comes from a small version; no real experiment uses the digits."""
+    return record["config"]["data"].get("source") == "digits"
 
 
 def _digits(data: dict[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,9 @@ class Contender:
         done: Sequence[Record], **options: bool,
     ) -> list[Piece]:  # fmt: skip
         """The tries; once all are done, the best one with every seed."""
-        tries = [self._try(table, number, quick) for number in range(len(self.tries))]
-        best = self.best(done)
+        count = 2 if quick else len(self.tries)
+        tries = [self._try(table, number, quick) for number in range(count)]
+        best = self.best(done, count)
         if best is None:
             return tries
         chosen = {"algorithm": {**self.algorithm, **best}, "label": self.label}
@@ -42,10 +43,10 @@ class Contender:
             piece(self.key, {**table, **chosen, "seed": seed}, quick, **options) for seed in seeds
         ]
 
-    def best(self, done: Sequence[Record]) -> Mapping[str, Any] | None:
-        """The options of the best try; None until all have ended."""
+    def best(self, done: Sequence[Record], count: int | None = None) -> Mapping[str, Any] | None:
+        """The options of the best try (of the first ``count``); None until all have ended."""
         found = {r["cell"]: r for r in done if r["seed"] == TUNING_SEED}
-        cells = [self._cell(number) for number in range(len(self.tries))]
+        cells = [self._cell(number) for number in range(len(self.tries))][:count]
         if any(cell not in found for cell in cells):
             return None
         scores = [self._score(found[cell]) for cell in cells]
