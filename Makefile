@@ -11,10 +11,10 @@ unexport VIRTUAL_ENV PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install test lint types layers pytest test-data bench bench-scale format clean
+.PHONY: help demo install test lint types layers pytest test-data bench bench-scale reproduction-page format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.base  ## train on the embedded digits and compare; needs no data
 	$(DEMO)
@@ -77,3 +77,6 @@ define venv
 	@echo "installing into .venv (once) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 endef
+
+reproduction-page: .venv/.base  ## docs/reproduction.md from the stored results; runs nothing
+	$(BIN)/headstart reproduce --only-page --page docs/reproduction.md

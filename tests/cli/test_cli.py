@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from headstart.cli.main import app, main
 
 COMMANDS = (
-    *(["run"], ["compare"], ["personalize"], ["report"]),
+    *(["run"], ["compare"], ["personalize"], ["report"], ["reproduce"]),
     *(["data", "list"], ["data", "describe"], ["data", "get"], ["data", "export"]),
     *(["data", "pack"], ["data", "synthetic"], ["data", "check"]),
 )
@@ -43,7 +43,7 @@ def test_every_command_explains_itself_with_an_example(command: list[str]) -> No
 
 def test_no_command_is_without_a_test_of_its_help() -> None:
     listed = CliRunner().invoke(app, ["--help"]).output
-    for command in ("run", "compare", "personalize", "report", "data"):
+    for command in ("run", "compare", "personalize", "report", "reproduce", "data"):
         assert command in listed
     assert {c[0] for c in COMMANDS} == {c.name for c in app.registered_commands} | {"data"}
 
@@ -158,5 +158,5 @@ def test_public_names_are_those_listed() -> None:
 
     public = {name for name in vars(hs) if not name.startswith("_")}
     modules = {"errors", "files", "machine", "meta", "options", "report", "runs", "simulation"}
-    modules |= {"trees", "cli"}
+    modules |= {"trees", "cli", "reproduction"}
     assert set(hs.__all__) == public - modules

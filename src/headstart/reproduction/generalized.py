@@ -117,8 +117,8 @@ TEXT = """\
 N = 50 agents, r = 0.2, α = 0.01, β = 0.001, τ = 4, batches of 40; every agent has 1000 images by
 a class distribution from Dir(0.01), 800 to train on and 200 to be scored on; K = {rounds} (the
 paper gives no number). When a class has run out its images are dealt again; an image is then held
-out for all or for none. All methods take {steps} adaptation steps at test time. Accuracy in percent,
-mean ± 95 % interval over {seeds}; the paper has curves only.
+out for all or for none. All methods take {steps} adaptation steps at test time. Accuracy in
+percent, mean ± 95 % interval over {seeds}; the paper has curves only.
 
 {table}
 
