@@ -16,7 +16,7 @@ from headstart.reproduction.tuning import Contender, grid
 ROW = next(row for row in ROWS if row.key == "cifar-4")
 PAPER = {"first-order": (34.04, 0.08), "aruba": (36.74, 0.1), "hessian-free": (43.73, 0.11)}
 STEPS = grid(inner_lr=[0.001, 0.01], local_lr=[0.001, 0.003, 0.01])
-RATES = grid(local_lr=[0.001, 0.003, 0.01], zeta=[0.001, 0.01])
+RATES = grid(local_lr=[0.001, 0.003, 0.01], zeta=[0.01, 0.1])
 PLUS = [0.1, 1.0, 10.0]
 PLUS_STEPS = 10
 """ARUBA++ equals ARUBA after one step; c is judged after so many."""
