@@ -139,9 +139,10 @@ class NaturalClients:
 
 TEXT = """\
 Clients who differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
-(ν = {steps} in training) have the same tries for α and β (nine; three for Shakespeare), on the known clients'
-training data only and with a seed of its own. Accuracy in percent, mean over clients, then mean
-± 95 % interval over seeds; *known* clients took part in training, *new* ones did not."""
+(ν = {steps} in training) have the same tries for α and β (nine; three for Shakespeare), on the
+known clients' training data only and with a seed of its own. Accuracy in percent, mean over
+clients, then mean ± 95 % interval over seeds; *known* clients took part in training, *new* ones
+did not."""
 GROUPS = ("known", "new")
 
 
