@@ -1,0 +1,313 @@
+r"""The constants of the theory, estimated from data: what was found at some points of a trajectory.
+
+The theorems want suprema over all w. What data can show is the largest value at the points looked
+at, so every number here is a **lower estimate**, and says over how many points, clients and
+examples. No Hessian is formed: spectral norms come from power iteration on Hessian-vector products,
+which itself approaches a norm from below. Gradients of single examples are taken by ``vmap``, block
+by block, so that memory does not grow with their number.
+
+    B     max_i ‖∇f_i‖
+    L     max_i ‖∇²f_i‖
+    ρ     max_i ‖∇²f_i(w) − ∇²f_i(u)‖ / ‖w − u‖, with u one adaptation step from w
+    σ_G²  max_i mean_j ‖∇l_j − ∇f_i‖²        σ_H²  max_i mean_j ‖∇²l_j − ∇²f_i‖²
+    κ_G   max_i mean_j ‖∇l_j − ∇f_i‖⁴        κ_H   max_i mean_j ‖∇²l_j − ∇²f_i‖⁴
+    γ_G²  mean_i ‖∇f_i − ∇f‖²                γ_H²  mean_i ‖∇²f_i − ∇²f‖²
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from headstart.data.federated import FederatedDataset
+from headstart.errors import ConfigError
+from headstart.models.contract import Model
+from headstart.models.objective import Classification
+from headstart.options import require_at_least, require_positive
+from headstart.theory.assumptions import Constants
+from headstart.trees import Tree, add, norm, scale, subtract
+
+Losses = Callable[[Tree, Any], Float[Array, " batch"]]
+"""The loss of every example of a batch."""
+BLOCK = 16
+"""Examples whose gradients are held at a time."""
+Z95 = 1.96
+
+
+class Sample(NamedTuple):
+    """Some examples of some clients; a client with few has weight 0 on the rest."""
+
+    batch: PyTree
+    """Leading axes: clients, examples."""
+    weights: Float[Array, "clients examples"]
+    """Each client's add up to 1."""
+
+
+class Range(NamedTuple):
+    """Where the sampling error of an estimate leaves it, with 95 % confidence.
+
+    It says nothing about points that were not looked at.
+    """
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Constants found, how sure they are, and what finding them took."""
+
+    constants: Constants
+    """Lower estimates: the largest values at the points looked at."""
+    ranges: dict[str, Range]
+    points: int
+    clients: int
+    examples: int
+    """Of one client, at most."""
+    gradients: int
+    """Gradients of one example; a Hessian-vector product counts as two."""
+
+    def describe(self) -> str:
+        """What the numbers are, in a sentence."""
+        return (
+            f"lower estimates: the largest values at {self.points} points of the trajectory, over "
+            f"{self.clients} clients and at most {self.examples} examples of each; ranges are 95 % "
+            "confidence for the sampling of examples, not for points elsewhere"
+        )
+
+
+def estimate_from_data(
+    data: FederatedDataset,
+    model: Model,
+    points: Sequence[Tree],
+    *,
+    inner_lr: float,
+    clients: int = 50,
+    examples: int = 64,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Estimate:
+    """The constants of a model on a federated data set at these parameters."""
+    objective = Classification(model, data.schema)
+    sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
+    return estimate(
+        _each(objective), sample, points, inner_lr=inner_lr, seed=seed, progress=progress
+    )
+
+
+def sample_clients(data: FederatedDataset, *, clients: int, examples: int, seed: int = 0) -> Sample:
+    """At most so many known clients and training examples of each, drawn at random."""
+    require_at_least(2, clients=clients, examples=examples)
+    rng = np.random.default_rng(seed)
+    known = data.known_clients
+    chosen = np.sort(rng.permutation(known)[:clients])
+    most = int(min(examples, np.max(np.asarray(data.train_counts)[chosen])))
+    rows = np.zeros((len(chosen), most), np.int64)
+    weights = np.zeros((len(chosen), most), np.float32)
+    for place, client in enumerate(chosen):
+        count = int(data.train_counts[client])
+        drawn = rng.permutation(count)[:most]
+        rows[place, : len(drawn)] = int(data.offsets[client]) + drawn
+        rows[place, len(drawn) :] = rows[place, 0]
+        weights[place, : len(drawn)] = 1 / len(drawn)
+    return Sample((jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows])), jnp.asarray(weights))
+
+
+def estimate(
+    losses: Losses,
+    sample: Sample,
+    points: Sequence[Tree],
+    *,
+    inner_lr: float,
+    iterations: int = 8,
+    probes: int = 8,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Estimate:
+    """The largest values at the given points.
+
+    ``iterations`` of power iteration, from random vectors; ``probes`` examples of each client for
+    the Hessians of single examples.
+    """
+    require_positive(inner_lr=inner_lr)
+    require_at_least(1, iterations=iterations, probes=probes)
+    if not points:
+        raise ConfigError("there is no point to look at; give at least the initial parameters")
+    count, examples = sample.weights.shape
+    probes = min(probes, examples)
+    found = []
+    for number, w in enumerate(points):
+        progress(number, len(points))
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        found.append(_at_point(losses, sample, w, inner_lr, key, iterations, probes))
+    progress(len(points), len(points))
+    values, ranges = _largest(
+        [jax.device_get(f) for f in found], np.asarray(sample.weights), probes
+    )
+    work = count * examples * (2 + 1 + 2 * iterations * (1 + 2 + count))
+    work += count * probes * 2 * iterations * (examples + 1)
+    return Estimate(Constants(**values), ranges, len(points), count, examples, len(points) * work)
+
+
+class _Found(NamedTuple):
+    """Per client, at one point."""
+
+    gradient: Float[Array, " clients"]
+    curvature: Float[Array, " clients"]
+    curvature_change: Float[Array, " clients"]
+    gradient_errors: Float[Array, "clients examples"]
+    """‖∇l_j − ∇f_i‖."""
+    hessian_errors: Float[Array, "clients probes"]
+    """‖∇²l_j − ∇²f_i‖."""
+    gradient_gap: Float[Array, " clients"]
+    """‖∇f_i − ∇f‖."""
+    hessian_gap: Float[Array, " clients"]
+
+
+@partial(jax.jit, static_argnames=("losses", "iterations", "probes"))
+def _at_point(
+    losses: Losses,
+    sample: Sample,
+    w: Tree,
+    inner_lr: Float[Array, ""],
+    key: Any,
+    iterations: int,
+    probes: int,
+) -> _Found:
+    def client_loss(w: Tree, batch: Any, weights: Array) -> Array:
+        return jnp.vdot(weights, losses(w, batch))
+
+    def everyone_loss(w: Tree) -> Array:
+        """f: the mean of the clients' losses."""
+        each = jax.vmap(client_loss, in_axes=(None, 0, 0))(w, *sample)
+        return jnp.mean(each)
+
+    shared = jax.grad(everyone_loss)(w)
+    spectral = partial(_spectral_norm, shape=w, iterations=iterations)
+
+    def one(at: tuple[Any, Array, Int[Array, ""]]) -> _Found:
+        batch, weights, number = at
+        keys = jax.random.split(jax.random.fold_in(key, number), 4)
+        f = partial(client_loss, batch=batch, weights=weights)
+        g = jax.grad(f)(w)
+        u = add(w, g, -inner_lr)
+        apart = jnp.maximum(norm(subtract(u, w)), jnp.finfo(jnp.float32).tiny)
+
+        def change(v: Tree) -> Tree:
+            return subtract(_product(f, u, v), _product(f, w, v))
+
+        def probe(place: Int[Array, ""]) -> Array:
+            single = jax.tree.map(lambda leaf: leaf[place][None], batch)
+            alone = lambda w: losses(w, single)[0]  # noqa: E731
+            return spectral(
+                lambda v: subtract(_product(alone, w, v), _product(f, w, v)),
+                key=jax.random.fold_in(keys[2], place),
+            )
+
+        return _Found(
+            norm(g),
+            spectral(lambda v: _product(f, w, v), key=keys[0]),
+            spectral(change, key=keys[1]) / apart,
+            _example_errors(losses, w, batch, g),
+            jax.lax.map(probe, jnp.arange(probes)),
+            norm(subtract(g, shared)),
+            spectral(
+                lambda v: subtract(_product(f, w, v), _product(everyone_loss, w, v)), key=keys[3]
+            ),
+        )
+
+    return jax.lax.map(one, (*sample, jnp.arange(len(sample.weights))))
+
+
+def _product(f: Callable[[Tree], Array], w: Tree, v: Tree) -> Tree:
+    """∇²f(w) v."""
+    return jax.jvp(jax.grad(f), (w,), (v,))[1]
+
+
+def _spectral_norm(
+    operator: Callable[[Tree], Tree], *, shape: Tree, key: Any, iterations: int
+) -> Float[Array, ""]:
+    """‖A‖ of a symmetric A from below: ‖Av‖ for a unit v that power iteration has turned."""
+    leaves, structure = jax.tree.flatten(shape)
+    keys = jax.random.split(key, len(leaves))
+    random = [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)]
+    tiny = jnp.finfo(leaves[0].dtype).tiny
+
+    def unit(v: Tree) -> Tree:
+        return scale(v, 1 / jnp.maximum(norm(v), tiny))
+
+    def turn(_: Any, v: Tree) -> Tree:
+        return unit(operator(v))
+
+    start = unit(jax.tree.unflatten(structure, random))
+    return norm(operator(jax.lax.fori_loop(0, iterations - 1, turn, start)))
+
+
+def _example_errors(losses: Losses, w: Tree, batch: Any, mean: Tree) -> Float[Array, " examples"]:
+    """‖∇l_j − ∇f_i‖ for every example, a block of gradients at a time."""
+
+    def one(example: Any) -> Array:
+        single = jax.tree.map(lambda leaf: leaf[None], example)
+        return norm(subtract(jax.grad(lambda w: losses(w, single)[0])(w), mean))
+
+    return jax.lax.map(one, batch, batch_size=BLOCK)
+
+
+def _largest(
+    found: Sequence[_Found], weights: np.ndarray, probes: int
+) -> tuple[dict[str, float], dict[str, Range]]:
+    """Over points and clients; moments with the sampling error of the largest."""
+    values: dict[str, float] = {}
+    ranges: dict[str, Range] = {}
+
+    def keep(name: str, value: float, error: float, root: bool) -> None:
+        low, high = max(value - Z95 * error, 0.0), value + Z95 * error
+        turn = np.sqrt if root else float
+        values[name] = float(turn(value))
+        ranges[name] = Range(float(turn(low)), float(turn(high)))
+
+    def largest_moment(name: str, errors: list[np.ndarray], w: np.ndarray, power: int) -> None:
+        means = [np.sum(w * e**power, axis=1) for e in errors]
+        point = int(np.argmax([m.max() for m in means]))
+        client = int(np.argmax(means[point]))
+        terms, share = errors[point][client] ** power, w[client]
+        mean = float(means[point][client])
+        spread = float(np.sum(share * (terms - mean) ** 2))
+        used = max(int(np.count_nonzero(share)) - 1, 1)
+        keep(name, mean, np.sqrt(spread / used), root=power == 2)
+
+    for name, attribute in (("B", "gradient"), ("L", "curvature"), ("rho", "curvature_change")):
+        top = max(float(np.max(getattr(f, attribute))) for f in found)
+        values[name], ranges[name] = top, Range(top, top)
+    gradient_errors = [np.asarray(f.gradient_errors, float) for f in found]
+    hessian_errors = [np.asarray(f.hessian_errors, float) for f in found]
+    alike = weights[:, :probes] / np.sum(weights[:, :probes], axis=1, keepdims=True)
+    for power, prefix in ((2, "sigma"), (4, "kappa")):
+        largest_moment(f"{prefix}_G", gradient_errors, weights.astype(float), power)
+        largest_moment(f"{prefix}_H", hessian_errors, alike.astype(float), power)
+    for name, attribute in (("gamma_G", "gradient_gap"), ("gamma_H", "hessian_gap")):
+        squares = [np.asarray(getattr(f, attribute), float) ** 2 for f in found]
+        chosen = max(squares, key=np.mean)
+        keep(name, float(np.mean(chosen)), float(np.std(chosen) / np.sqrt(len(chosen))), root=True)
+    return {field.name: values[field.name] for field in fields(Constants)}, ranges
+
+
+def _each(objective: Classification) -> Losses:
+    return _ExampleLosses(objective)
+
+
+@dataclass(frozen=True)
+class _ExampleLosses:
+    """Equal objectives share one compiled program."""
+
+    objective: Classification
+
+    def __call__(self, w: Tree, batch: Any) -> Array:
+        return self.objective.score(w, batch).loss
