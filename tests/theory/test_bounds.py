@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headstart.errors import ConfigError
@@ -123,7 +124,7 @@ def test_theorem_by_hand() -> None:
     )  # fmt: skip
     # α = 0: L_F = 1, σ_F² = 3, γ_F² = 0, μ_F = 1
     assert found.terms == pytest.approx(
-        {"start": 4 * 3 / (0.01 * 200), "drift": 4 * 280 * 1e-4 * 2 * 6, "noise": 0.24, "bias": 4}
+        {"start": 6.0, "drift": 4 * 280 * 1e-4 * 2 * 6, "noise": 0.24, "bias": 4, "choice": 0}
     )
     assert found.total == pytest.approx(sum(found.terms.values()))
     assert found.largest_local_lr == pytest.approx(1 / 20) and found.dominant == "start"
@@ -135,7 +136,7 @@ def test_similar_clients_matter_only_when_not_all_are_chosen() -> None:
     adapted = step(alpha=0.0, nu=1)
     some = bounds.stationarity(c, **common, participation=0.5, clients=11, **adapted)
     everyone = bounds.stationarity(c, **common, participation=1.0, clients=11, **adapted)
-    alone = bounds.stationarity(c, **common, participation=0.5, clients=1, **adapted)
+    alone = bounds.stationarity(c, **common, participation=1.0, clients=1, **adapted)
     # γ_F² = 6, (1 − r)/(r(n − 1)) = 1/10
     assert some.noise == pytest.approx(4 * 0.01 * 6 / 10) and everyone.noise == alone.noise == 0
 
@@ -232,3 +233,59 @@ def test_a_step_size_above_the_theorems_is_refused_with_the_limit() -> None:
         bounds.stationarity(
             constants(L=1), local_lr=0.1, initial_gap=1.0, **common, **step(alpha=1.0, nu=1)
         )
+
+
+def test_our_similarity_is_below_both_papers_for_one_step() -> None:
+    for alpha in (0.0, 0.2, 1.0):
+        ours = best.meta_similarity(ONE, inner_lr=alpha, inner_steps=1)
+        assert ours <= one_step.meta_similarity(ONE, inner_lr=alpha)
+        assert ours <= bounds.meta_similarity(ONE, inner_lr=alpha, inner_steps=1)
+    assert best.meta_similarity(ONE, inner_lr=0.0, inner_steps=4) == ONE.gamma_G**2
+
+
+def test_our_similarity_by_hand() -> None:
+    """ν = 2, α = 1/2, a = 1.5: ε_1 = αγ_G = 4; αa(2γ_H + ρε_1) = 0.75(18 + 12)."""
+    expected = (2 * 0.75 * 30 + 1.5**4 * 8) ** 2
+    assert best.meta_similarity(ONE, inner_lr=0.5, inner_steps=2) == pytest.approx(expected)
+
+
+def test_the_choice_of_clients_counts_only_with_several_steps_of_some() -> None:
+    """φ = 1/10, L_F = γ_F = 1, σ_F = 0: 4 · 7.1 · φ · β√(τ(τ−1))."""
+    c = constants(L=1, gamma_G=1)
+    common = {"local_lr": 0.01, "rounds": 10, "initial_gap": 0.0, "clients": 11}
+    adapted = step(alpha=0.0, nu=1)
+    found = best.stationarity(c, **common, local_steps=2, participation=0.5, **adapted)
+    assert found.choice == pytest.approx(4 * 7.1 * 0.1 * 0.01 * math.sqrt(2))
+    for steps, share in ((1, 0.5), (2, 1.0)):
+        none = best.stationarity(c, **common, local_steps=steps, participation=share, **adapted)
+        assert none.choice == 0
+    with pytest.raises(ConfigError, match="less than one client"):
+        best.stationarity(c, **common, local_steps=1, participation=0.01, **adapted)
+
+
+def test_the_generalized_papers_lemma_7_fails_for_two_steps_and_ours_does_not() -> None:
+    """Two clients with equal Hessians, f_± = R√(1+(x/R)²) + η²λ sin(x/η) ± cx, ν = 2, α = 1.
+
+    They stand half a wave apart after one step, where their Hessians differ most: the spread of
+    the meta-gradients comes from ρ, which the lemma does not contain.
+    """
+    R, eta, steep = 1e4, 0.01, 0.5
+    c = eta * math.pi / 2
+
+    def slope(x: np.ndarray, sign: int) -> np.ndarray:
+        return x / R / np.sqrt(1 + (x / R) ** 2) + eta * steep * np.cos(x / eta) + sign * c
+
+    def curvature(x: np.ndarray) -> np.ndarray:
+        return (1 + (x / R) ** 2) ** -1.5 / R - steep * np.sin(x / eta)
+
+    def meta_gradient(x: np.ndarray, sign: int) -> np.ndarray:
+        after_one = x - slope(x, sign)
+        after_two = after_one - slope(after_one, sign)
+        return (1 - curvature(x)) * (1 - curvature(after_one)) * slope(after_two, sign)
+
+    x = 3 * R + np.linspace(0, 2 * math.pi * eta, 2000)
+    spread = float(np.max((meta_gradient(x, 1) - meta_gradient(x, -1)) ** 2 / 4))
+    known = constants(B=1 + eta * steep + c, L=steep + 1 / R, rho=steep / eta + 1 / R, gamma_G=c)
+    arguments: dict[str, Any] = {"inner_lr": 1.0, "inner_steps": 2}
+    assert spread > 40 * bounds.meta_similarity(known, **arguments)
+    assert spread <= best.meta_similarity(known, **arguments)

@@ -99,7 +99,7 @@ def gradient_variance(
     hessian_batch_sizes: BatchSizes | None = None,
     delta: float = DEFAULT_DELTA,
 ) -> float:
-    """σ_F² ≥ E‖∇̃F_i − ∇F_i‖² (G Lemmas 6, 10, 11)."""
+    """σ_F² ≥ E‖∇̃F_i − ∇F_i‖² (G Lemmas 6, 10, 11): the mean squared error, bias included."""
     step = checked_step(
         method=method, inner_lr=inner_lr, inner_steps=inner_steps, batch_sizes=batch_sizes,
         hessian_batch_sizes=hessian_batch_sizes, delta=delta,
@@ -112,9 +112,14 @@ def gradient_variance(
 
 
 def meta_similarity(c: Constants, *, inner_lr: float, inner_steps: int) -> float:
-    """γ_F² ≥ the mean over clients of ‖∇F_i − ∇F‖² (G Lemma 7).
+    """γ_F² ≥ the mean over clients of ‖∇F_i − ∇F‖², as G Lemma 7 states it.
 
     γ_F² = 15B² g_ν + 6γ_G² a^{2ν}(1+α²L²),   g_ν = α²γ_H² a^{2ν−2}(2^{ν−1} + Σ_{l=1}^{ν−1} 2^l)
+
+    **For ν ≥ 2 the lemma is not true.** Its proof takes w_{ν−1} to be the same for all clients, but
+    each adapts on its own data; that ρ does not appear is the sign of it. A test has two clients
+    for which the spread is 44 times the bound. :func:`headstart.theory.mended.meta_similarity` is
+    true for all ν, and ``best`` uses that one.
     """
     nu = checked_steps(inner_lr, inner_steps)
     a = 1 + inner_lr * c.L
@@ -134,12 +139,19 @@ def stationarity(c: Constants, **arguments: Any) -> Stationarity:
 
 
 def fourth_moment(kappa: float, sigma: float, D: int) -> float:
-    """q(D) = (κ + 3(D−1)σ⁴)/D³: the fourth moment of a mean of D independent errors."""
+    """q(D) = (κ + 3(D−1)σ⁴)/D³: the fourth moment of a mean of D independent errors.
+
+    Of errors that are vectors; an average of random matrices can have a larger spectral norm. The
+    lemmas need it only for matrices applied to a vector that does not depend on them.
+    """
     return (kappa + 3 * (D - 1) * sigma**4) / D**3
 
 
 class _HessianError(NamedTuple):
-    """d_ν and d′_ν: what batches D′_0 … D′_{ν−1} do to the product of matrices (G Lemma 6)."""
+    """d_ν and d′_ν: what batches D′_0 … D′_{ν−1} do to the product of matrices (G Lemma 6).
+
+    For the product applied to a vector that does not depend on these batches.
+    """
 
     square: float
     fourth: float

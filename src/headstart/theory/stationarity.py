@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from headstart.errors import ConfigError
 from headstart.options import require_at_least
 from headstart.theory.assumptions import Constants, require_not_negative
+from headstart.theory.mended import choice_of_clients
 
 SAFETY = 10
 """β ≤ 1/(10τL_F)."""
@@ -27,18 +28,20 @@ class Stationarity:
     """4βL_F(2σ_F² + γ_F²(1−r)/(r(n−1))): batches, and which clients are chosen."""
     bias: float
     """4μ_F²: what more rounds cannot remove."""
+    choice: float
+    """What the theorem lacks if only some clients take several local steps, see ``mended``."""
     largest_local_lr: float
     """1/(10τL_F): the largest β the theorem allows."""
 
     @property
     def total(self) -> float:
         """The right-hand side of the theorem."""
-        return self.start + self.drift + self.noise + self.bias
+        return sum(self.terms.values())
 
     @property
     def terms(self) -> dict[str, float]:
         """By name."""
-        return {name: getattr(self, name) for name in ("start", "drift", "noise", "bias")}
+        return {name: getattr(self, name) for name in ("start", "drift", "noise", "bias", "choice")}
 
     @property
     def dominant(self) -> str:
@@ -67,9 +70,14 @@ def bound(
     initial_gap: float,
     inner_lr: float,
     inner_steps: int,
+    mended: bool = False,
     **step: Any,
 ) -> Stationarity:
-    """The theorem with L_F, σ_F², γ_F² and μ_F of the given lemmas."""
+    """The theorem with L_F, σ_F², γ_F² and μ_F of the given lemmas.
+
+    F(w_0) − F* ↔ ``initial_gap``, β ↔ ``local_lr``, τ ↔ ``local_steps``, K ↔ ``rounds``,
+    r ↔ ``participation``, n ↔ ``clients``. As the papers state it, or ``mended``.
+    """
     require_at_least(1, local_steps=local_steps, rounds=rounds, clients=clients)
     require_not_negative(initial_gap=initial_gap)
     if not 0 < participation <= 1:
@@ -86,12 +94,19 @@ def bound(
     spread = lemmas.meta_similarity(c, **adaptation)
     bias = lemmas.gradient_bias(c, **adaptation, **step)
     r = participation
+    if r * clients < 1 - 1e-9:
+        raise ConfigError(f"participation={r} of {clients} clients is less than one client")
     sampling = 0.0 if r == 1 or clients == 1 else (1 - r) / (r * (clients - 1))
+    lacking = choice_of_clients(
+        chosen=sampling, local_lr=local_lr, local_steps=local_steps, smoothness=L_F,
+        variance=variance, similarity=spread,
+    )  # fmt: skip
     drift = 280 * (local_lr * L_F) ** 2 * local_steps * (local_steps - 1)
     return Stationarity(
         start=4 * initial_gap / (local_lr * local_steps * rounds),
         drift=4 * drift * (2 * variance + spread),
         noise=4 * local_lr * L_F * (2 * variance + spread * sampling),
         bias=4 * bias**2,
+        choice=4 * lacking if mended else 0.0,
         largest_local_lr=largest,
     )

@@ -1,0 +1,177 @@
+"""Monte-Carlo estimates of what the lemmas bound, on problems whose constants are known.
+
+Every test also says how loose a bound is: the ratios are in docs/theory.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from headstart.meta import MetaBatches, meta_gradient
+from headstart.theory import Constants, bounds
+from headstart.theory.bounds import one_step
+from theory.problems import CLIENTS, EXAMPLES, PROBLEMS, Problem
+
+DRAWS = 4000
+DELTA = 0.05
+METHODS = ("exact", "first-order", "hessian-free")
+each = pytest.mark.parametrize("name", PROBLEMS)
+
+
+@lru_cache
+def constants(name: str) -> Constants:
+    return PROBLEMS[name].constants()
+
+
+def exact_meta_gradient(problem: Problem, i: int, w: jax.Array, alpha: float, nu: int) -> Any:
+    """∇F_i(w): all examples in every place."""
+    whole = problem.client(i)
+    batches = MetaBatches([whole] * nu, whole, [whole] * nu)
+    return meta_gradient(problem.loss, w, batches, inner_lr=alpha)
+
+
+@partial(jax.jit, static_argnames=("name", "method", "nu", "size", "draws"))
+def draw(
+    name: str, w: Any, key: Any, alpha: float, *, method: Any, nu: int, size: int, client: Any,
+    draws: int = DRAWS,
+) -> jax.Array:  # fmt: skip
+    """Many independent stochastic meta-gradients of one client."""
+    problem = PROBLEMS[name]
+    whole = jax.tree.map(lambda leaf: leaf[client], problem.examples)
+
+    def one(key: Any) -> jax.Array:
+        rows = jax.random.randint(key, (2 * nu + 1, size), 0, EXAMPLES)
+        parts = [jax.tree.map(lambda leaf, r=r: leaf[r], whole) for r in rows]
+        batches = MetaBatches(parts[:nu], parts[nu], parts[nu + 1 :])
+        return meta_gradient(problem.loss, w, batches, inner_lr=alpha, method=method, delta=DELTA)
+
+    return jax.vmap(one)(jax.random.split(key, draws))
+
+
+@each
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("nu", [1, 2])
+def test_bias_and_variance_stay_below_their_bounds(name: str, method: Any, nu: int) -> None:
+    problem, c = PROBLEMS[name], constants(name)
+    alpha = 0.5 / c.L
+    for size in (3,):
+        arguments: dict[str, Any] = {
+            "method": method, "inner_lr": alpha, "inner_steps": nu, "batch_sizes": size,
+            "delta": DELTA,
+        }  # fmt: skip
+        bias_bound = bounds.best.gradient_bias(c, **arguments)
+        variance_bound = bounds.best.gradient_variance(c, **arguments)
+        for number, start in enumerate(problem.starts):
+            w = jnp.array(start)
+            client = number % CLIENTS
+            key = jax.random.key(number)
+            found = draw(name, w, key, alpha, method=method, nu=nu, size=size, client=client)
+            truth = exact_meta_gradient(problem, client, w, alpha, nu)
+            errors = np.asarray(found, float) - np.asarray(truth, float)
+            bias = float(np.linalg.norm(errors.mean(axis=0)))
+            doubt = 3 * float(np.linalg.norm(errors.std(axis=0))) / np.sqrt(DRAWS)
+            assert bias - doubt <= bias_bound
+            assert float(np.mean(np.sum(errors**2, axis=1))) * (1 - 3 / np.sqrt(DRAWS)) <= (
+                variance_bound
+            )
+
+
+@each
+@pytest.mark.parametrize("nu", [1, 2, 3])
+def test_meta_gradients_of_clients_are_as_close_as_promised(name: str, nu: int) -> None:
+    problem, c = PROBLEMS[name], constants(name)
+    alpha = 0.5 / c.L
+    bound = bounds.best.meta_similarity(c, inner_lr=alpha, inner_steps=nu)
+    for start in problem.starts:
+        w = jnp.array(start)
+        each_client = np.array(
+            [exact_meta_gradient(problem, i, w, alpha, nu) for i in range(CLIENTS)], float
+        )
+        spread = np.mean(np.sum((each_client - each_client.mean(axis=0)) ** 2, axis=1))
+        assert spread <= bound
+
+
+@each
+@pytest.mark.parametrize("nu", [1, 2])
+def test_meta_gradients_change_no_faster_than_promised(name: str, nu: int) -> None:
+    problem, c = PROBLEMS[name], constants(name)
+    alpha = 0.5 / c.L
+    bound = bounds.best.smoothness(c, inner_lr=alpha, inner_steps=nu)
+    hessian = jax.jit(jax.jacfwd(partial(_gradient_of_client_0, problem, alpha, nu)))
+    for start in problem.starts:
+        assert float(jnp.linalg.norm(hessian(jnp.array(start)), 2)) <= bound
+
+
+def _gradient_of_client_0(problem: Problem, alpha: float, nu: int, w: jax.Array) -> Any:
+    return exact_meta_gradient(problem, 0, w, alpha, nu)
+
+
+@each
+def test_the_adapted_model_is_as_close_as_promised(name: str) -> None:
+    problem, c = PROBLEMS[name], constants(name)
+    alpha, nu, size = 0.5 / c.L, 3, 3
+    h = bounds.adapted_model_error(c, inner_lr=alpha, batch_sizes=[size] * nu)
+    whole, start = problem.client(1), jnp.array(problem.starts[0])
+    gradient = jax.grad(problem.loss)
+
+    @jax.jit
+    def errors(key: Any) -> jax.Array:
+        w, u, found = start, start, []
+        for k in jax.random.split(key, nu):
+            rows = jax.random.randint(k, (size,), 0, EXAMPLES)
+            batch = jax.tree.map(lambda leaf, r=rows: leaf[r], whole)
+            w, u = w - alpha * gradient(w, whole), u - alpha * gradient(u, batch)
+            found.append(jnp.linalg.norm(w - u))
+        return jnp.stack(found)
+
+    measured = np.asarray(jax.vmap(errors)(jax.random.split(jax.random.key(0), DRAWS)), float)
+    for power, promised in ((1, h.mean), (2, h.square), (4, h.fourth)):
+        for step in range(nu):
+            assert np.mean(measured[:, step] ** power) <= promised[step + 1]
+
+
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_a_run_stays_below_the_theorem(local_steps: int) -> None:
+    """Per-FedAvg on logistic regression, all clients; the mean of ‖∇F(w̄)‖² over all iterates."""
+    name, nu, size, rounds = "logistic", 1, 4, 60
+    problem, c = PROBLEMS[name], constants("logistic")
+    alpha = 0.5 / c.L
+    step: dict[str, Any] = {"inner_lr": alpha, "inner_steps": nu}
+    beta = 1 / (10 * local_steps * one_step.smoothness(c, **step))
+
+    @jax.jit
+    def F(w: jax.Array) -> jax.Array:
+        return jnp.mean(jnp.stack([_meta_loss(problem, i, alpha, w) for i in range(CLIENTS)]))
+
+    gradient = jax.jit(jax.grad(F))
+    w = jnp.array([2.0, -2.0])
+    first, seen = float(F(w)), []
+    for k in range(rounds):
+        models = [w] * CLIENTS
+        for t in range(local_steps):
+            mean = jnp.mean(jnp.stack(models), axis=0)
+            seen.append(float(jnp.sum(gradient(mean) ** 2)))
+            for i in range(CLIENTS):
+                key = jax.random.fold_in(jax.random.key(k), 100 * t + i)
+                d = draw(
+                    name, models[i], key, alpha, method="exact", nu=nu, size=size, client=i, draws=1
+                )[0]
+                models[i] = models[i] - beta * d
+        w = jnp.mean(jnp.stack(models), axis=0)
+    promised = bounds.one_step.stationarity(
+        c, local_lr=beta, local_steps=local_steps, rounds=rounds, participation=1.0,
+        clients=CLIENTS, initial_gap=first, batch_sizes=size, **step,
+    )  # fmt: skip
+    assert np.mean(seen) <= promised.total
+    assert np.mean(seen[-local_steps:]) < np.mean(seen[:local_steps])  # and it does converge
+
+
+def _meta_loss(problem: Problem, i: int, alpha: float, w: jax.Array) -> jax.Array:
+    whole = problem.client(i)
+    return problem.loss(w - alpha * jax.grad(problem.loss)(w, whole), whole)
