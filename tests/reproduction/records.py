@@ -21,6 +21,7 @@ def record(cell: str, seed: int, *accuracy: float, **more: Any) -> dict[str, Any
         "seconds": 1.0,
         "evaluation_seconds": 1.0,
         "known": {"accuracy": list(accuracy)},
+        "training": [],
         "host": {"cores": 2, "versions": {"jax": "1"}},
         **more,
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.report.drawing import draw_lines, label_ends
-from headstart.report.figures import panels, style, whole_ticks
+from headstart.report.figures import style, whole_ticks
 from headstart.report.lines import Line
 from headstart.report.palette import COLOURS, GREY, Look
 from headstart.reproduction.numbers import of_cell
@@ -46,12 +46,17 @@ def curve(
 def figure(
     parts: Sequence[tuple[str, str, Sequence[Line | None]]], *, y: str, height: float = 2.9
 ) -> Figure:
-    """Panels side by side: title, name of the x axis, lines."""
+    """Panels, two in a row: title, name of the x axis, lines."""
+    from matplotlib.figure import Figure
+
+    columns = min(len(parts), 2)
+    rows = -(-len(parts) // columns)
     with style():
-        drawn, axes = panels(len(parts), width=4.6 * len(parts), height=height, share=True)
-        for ax, (title, x, lines) in zip(axes, parts, strict=True):
+        drawn = Figure(figsize=(4.6 * columns, height * rows), layout="constrained")
+        axes = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+        for place, (ax, (title, x, lines)) in enumerate(zip(axes, parts, strict=True)):
             there = [line for line in lines if line is not None]
-            draw_lines(ax, there, x, y if ax is axes[0] else "", title)
+            draw_lines(ax, there, x, "" if place % columns else y, title)
             label_ends(ax, there)
             whole_ticks(ax.xaxis)
     return drawn

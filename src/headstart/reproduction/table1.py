@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.reproduction.numbers import (
     Gap,
+    Mean,
     Measure,
     after,
     claim,
@@ -113,6 +114,14 @@ class Table1:
             ),
             on_test=_accuracies(records, rows, on_test),
             before=_accuracies(records, rows, before),
+            growth=markdown(
+                ["setting, method", *(f"round {k}" for k in MOMENTS)],
+                [
+                    [f"{row.title}, {METHODS[method]}", *_over_time(records, row, method)]
+                    for row in rows
+                    for method in ("fedavg", "hessian-free")
+                ],
+            ),
         )
         return Section(text, claims=_claims(records, rows))
 
@@ -148,7 +157,12 @@ unseen data:
 Before any adaptation:
 
 {before}
+
+On the way, again after one adaptation step; round 0 is the untrained network:
+
+{growth}
 """
+MOMENTS = (0, 100, 300, 1000)
 
 
 def before(record: Record) -> float:
@@ -170,6 +184,19 @@ def _beside(records: Sequence[Record], row: Row, method: str, measure: Measure) 
         text += f" ({lost} diverged)"
     paper = row.paper.get(method)
     return text if paper is None or measure is before else f"{text} ({paper[0]:.1f})"
+
+
+def _over_time(records: Sequence[Record], row: Row, method: str) -> list[Mean | str]:
+    """Accuracy after one step when so many rounds are done."""
+
+    def at(record: Record, moment: int) -> float | None:
+        found = [e["after"] for e in record["training"] if e["round"] == moment]
+        return 100 * found[0] if found else None
+
+    cell = of_cell(records, f"{row.key}/{method}").values()
+    columns = [[at(record, moment) for record in cell] for moment in MOMENTS]
+    kept = [[value for value in column if value is not None] for column in columns]
+    return [Mean(values) if values else "–" for values in kept]
 
 
 def _gap(records: Sequence[Record], row: Row, one: str, other: str) -> Gap | str:
