@@ -158,5 +158,5 @@ def test_public_names_are_those_listed() -> None:
 
     public = {name for name in vars(hs) if not name.startswith("_")}
     modules = {"errors", "files", "machine", "meta", "options", "report", "runs", "simulation"}
-    modules |= {"trees", "cli", "reproduction"}
+    modules |= {"trees", "cli", "reproduction", "heterogeneity", "theory"}
     assert set(hs.__all__) == public - modules

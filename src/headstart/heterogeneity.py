@@ -1,0 +1,190 @@
+r"""How different the clients are: distances between their data, and what they imply (P §4.1).
+
+- Total variation of the labels, ½ Σ_c |p_i(c) − p(c)|: what class imbalance alone can do.
+- 1-Wasserstein of the examples: what it costs to carry one client's data over to another's. An
+  example is its decoded features beside its label, z = (x, λ/√2 · onehot(y)): two examples of
+  different classes are λ apart even if they look the same, and λ is the median distance of the
+  features, so that a label weighs as much as a picture.
+
+Exact transport (POT) takes time cubic in the number of examples; beyond a size distances are
+sliced: the mean over random directions of the distance in one dimension, which is sorting. It is
+scaled so that for two clouds that differ by a shift both agree.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from headstart.data.federated import FederatedDataset
+from headstart.options import require_at_least, require_one_of
+
+How = Literal["exact", "sliced"]
+EXACT_PAIRS, EXACT_EXAMPLES = 300, 128
+"""Up to so many pairs of clients, and examples of each, transport is exact by default."""
+DIRECTIONS = 200
+
+
+class Distances(NamedTuple):
+    """Between clients, and from each to the mean of all."""
+
+    clients: np.ndarray
+    """Whose the rows are."""
+    pairwise: np.ndarray
+    to_mean: np.ndarray
+    how: str
+    """How they were found, in words."""
+
+    @property
+    def mean_square(self) -> float:
+        """Mean over clients of the squared distance to the mean: what §4.1 is about."""
+        return float(np.mean(self.to_mean**2))
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """What a distance implies for γ_G and γ_H (P §4.1)."""
+
+    gamma_G: float
+    gamma_H: float
+
+
+def label_distributions(data: FederatedDataset) -> np.ndarray:
+    """Shares of the classes among each client's training labels, (clients, classes)."""
+    rows = []
+    for client in range(data.known_clients):
+        start, count = int(data.offsets[client]), int(data.train_counts[client])
+        labels = np.asarray(data.y[start : start + count]).ravel()
+        rows.append(np.bincount(labels, minlength=data.schema.classes) / len(labels))
+    return np.array(rows)
+
+
+def total_variation(data: FederatedDataset, *, clients: int = 1000, seed: int = 0) -> Distances:
+    """Between label distributions; with more known clients than asked for, between some."""
+    require_at_least(2, clients=clients)
+    chosen = _some(data.known_clients, clients, seed)
+    p = label_distributions(data)
+    every, mean = p[chosen], p.mean(axis=0)
+    pairwise = np.array([0.5 * np.sum(np.abs(every - row), axis=1) for row in every])
+    return Distances(chosen, pairwise, 0.5 * np.sum(np.abs(every - mean), axis=1), "exact")
+
+
+def wasserstein(
+    data: FederatedDataset,
+    *,
+    clients: int = 50,
+    examples: int = EXACT_EXAMPLES,
+    how: How | None = None,
+    seed: int = 0,
+) -> Distances:
+    """1-Wasserstein between clients' examples, at most so many clients and examples of each."""
+    require_at_least(2, clients=clients, examples=examples)
+    chosen = _some(data.known_clients, clients, seed)
+    clouds = _clouds(data, chosen, examples, seed)
+    pooled = _pooled(clouds, examples, seed)
+    pairs = len(chosen) * (len(chosen) - 1) // 2
+    if how is None:
+        how = "exact" if pairs <= EXACT_PAIRS and examples <= EXACT_EXAMPLES else "sliced"
+    require_one_of(("exact", "sliced"), how=how)
+    measure = _exact if how == "exact" else _Sliced(clouds[0].shape[1], seed)
+    pairwise = np.zeros((len(chosen), len(chosen)))
+    for i in range(len(chosen)):
+        for j in range(i):
+            pairwise[i, j] = pairwise[j, i] = measure(clouds[i], clouds[j])
+    to_mean = np.array([measure(cloud, pooled) for cloud in clouds])
+    most = max(map(len, clouds))
+    words = f"{how}, {len(chosen)} clients, at most {most} examples of each"
+    return Distances(chosen, pairwise, to_mean, words)
+
+
+def implied_by_labels(distances: Distances, *, B: float, L: float) -> Similarity:
+    """γ_G² = 4B² · mean TV², γ_H² = 4L² · mean TV², if clients differ in their labels alone."""
+    root = math.sqrt(distances.mean_square)
+    return Similarity(2 * B * root, 2 * L * root)
+
+
+def implied_by_transport(distances: Distances, *, L_z: float, rho_z: float) -> Similarity:
+    """γ_G² = L_z² · mean W_1², γ_H² = ρ_z² · mean W_1².
+
+    ``L_z`` and ``rho_z``: how fast the gradient and the Hessian of the loss change with an example.
+    """
+    root = math.sqrt(distances.mean_square)
+    return Similarity(L_z * root, rho_z * root)
+
+
+def _some(count: int, most: int, seed: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
+
+
+def _clouds(
+    data: FederatedDataset, chosen: np.ndarray, examples: int, seed: int
+) -> list[np.ndarray]:
+    """Each client's training examples as points: features beside the scaled label."""
+    rng = np.random.default_rng(seed)
+    features, labels = [], []
+    for client in chosen:
+        start, count = int(data.offsets[client]), int(data.train_counts[client])
+        rows = start + rng.permutation(count)[:examples]
+        features.append(_features(data, rows))
+        labels.append(np.asarray(data.y[rows]))
+    spread = _median_distance(np.concatenate(features), rng) / math.sqrt(2)
+    return [
+        np.concatenate([x, spread * _one_hot(y, data.schema.classes)], axis=1)
+        for x, y in zip(features, labels, strict=True)
+    ]
+
+
+def _features(data: FederatedDataset, rows: np.ndarray) -> np.ndarray:
+    if data.schema.vocabulary:
+        return _one_hot(np.asarray(data.x[rows]), data.schema.vocabulary)
+    decoded = np.asarray(data.schema.decode(data.x[rows]), float)
+    return decoded.reshape(len(rows), -1)
+
+
+def _one_hot(values: np.ndarray, size: int) -> np.ndarray:
+    """Shares of the values in each row; a single label is one hot number."""
+    flat = values.reshape(len(values), -1)
+    return np.stack([np.bincount(row, minlength=size) / len(row) for row in flat])
+
+
+def _median_distance(points: np.ndarray, rng: np.random.Generator) -> float:
+    one, other = (points[rng.integers(len(points), size=2000)] for _ in range(2))
+    return float(np.median(np.linalg.norm(one - other, axis=1)))
+
+
+def _pooled(clouds: list[np.ndarray], examples: int, seed: int) -> np.ndarray:
+    """The mean distribution: every client with the same weight."""
+    rng = np.random.default_rng(seed)
+    whose = rng.integers(len(clouds), size=max(examples, 2 * len(clouds)))
+    return np.stack([clouds[i][rng.integers(len(clouds[i]))] for i in whose])
+
+
+def _exact(a: np.ndarray, b: np.ndarray) -> float:
+    import ot
+
+    cost = np.sqrt(np.maximum(_squares(a)[:, None] + _squares(b) - 2 * a @ b.T, 0))
+    return float(ot.emd2(np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b)), cost))
+
+
+def _squares(a: np.ndarray) -> np.ndarray:
+    return np.sum(a**2, axis=1)
+
+
+class _Sliced:
+    """Mean distance over random directions; of a shift by v it gives ‖v‖."""
+
+    def __init__(self, dimensions: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        directions = rng.normal(size=(dimensions, DIRECTIONS))
+        self.directions = directions / np.linalg.norm(directions, axis=0)
+        # E|⟨θ, v⟩| = ‖v‖ Γ(d/2) / (√π Γ((d+1)/2)) for θ uniform on the sphere.
+        halves = math.lgamma((dimensions + 1) / 2) - math.lgamma(dimensions / 2)
+        self.scale = math.sqrt(math.pi) * math.exp(halves)
+
+    def __call__(self, a: np.ndarray, b: np.ndarray) -> float:
+        grid = (np.arange(256) + 0.5) / 256
+        one, other = (np.quantile(c @ self.directions, grid, axis=0) for c in (a, b))
+        return self.scale * float(np.mean(np.abs(one - other)))

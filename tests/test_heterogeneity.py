@@ -1,0 +1,100 @@
+"""Distances between clients, against values by hand and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headstart import heterogeneity
+from headstart.data import FederatedDataset, Schema, from_clients
+from headstart.errors import ConfigError
+from headstart.heterogeneity import (
+    implied_by_labels,
+    implied_by_transport,
+    label_distributions,
+    total_variation,
+    wasserstein,
+)
+
+
+def federation(
+    shifts: list[float], labels: list[list[int]], dimensions: int = 3
+) -> FederatedDataset:
+    """Clients with the same cloud of points, shifted along the first axis."""
+    dimensions = 3
+    cloud = np.random.default_rng(0).normal(size=(40, dimensions)).astype(np.float32)
+    parts = []
+    for shift, own in zip(shifts, labels, strict=True):
+        x = cloud.copy()
+        x[:, 0] += shift
+        y = np.resize(own, len(x))
+        parts.append((x, y, x[:1], y[:1]))
+    return from_clients(parts, Schema(shape=(dimensions,), classes=4))
+
+
+def test_total_variation_by_hand() -> None:
+    data = federation([0, 0, 0], [[0], [1], [0, 1]])
+    np.testing.assert_allclose(label_distributions(data)[2], [0.5, 0.5, 0, 0])
+    found = total_variation(data)
+    np.testing.assert_allclose(found.pairwise, [[0, 1, 0.5], [1, 0, 0.5], [0.5, 0.5, 0]])
+    np.testing.assert_allclose(found.to_mean, [0.5, 0.5, 0])
+    assert found.mean_square == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("how", ["exact", "sliced"])
+def test_a_shift_is_as_far_as_it_moves(how: heterogeneity.How) -> None:
+    found = wasserstein(federation([0, 2, 5], [[0]] * 3), how=how)
+    expected = np.array([[0, 2, 5], [2, 0, 3], [5, 3, 0]])
+    np.testing.assert_allclose(found.pairwise, expected, rtol=1e-6 if how == "exact" else 0.1)
+    assert how in found.how and "3 clients" in found.how
+
+
+def test_exact_transport_of_two_points_by_hand() -> None:
+    """{0, 4} to {1, 7} on a line: 1 and 3, mean 2; features alone, one class."""
+    a, b = np.array([[0.0], [4.0]]), np.array([[7.0], [1.0]])
+    assert heterogeneity._exact(a, b) == pytest.approx(2.0)
+
+
+def test_other_labels_on_the_same_pictures_count_as_much_as_other_pictures() -> None:
+    data = federation([0, 0], [[0], [1]])
+    found = wasserstein(data, how="exact")
+    points = np.asarray(data.x[:40], float)
+    apart = np.linalg.norm(points[:, None] - points, axis=-1)
+    assert found.pairwise[0, 1] == pytest.approx(np.median(apart[apart > 0]), rel=0.1)
+
+
+def test_the_choice_between_exact_and_sliced_is_made_by_size_and_stated() -> None:
+    few = federation([0.0] * 3, [[0]] * 3)
+    many = federation([0.0] * 30, [[0]] * 30)
+    assert wasserstein(few).how.startswith("exact")
+    assert wasserstein(many, examples=8).how.startswith("sliced, 30 clients, at most 8")
+    assert wasserstein(many, clients=5, examples=8).how.startswith("exact, 5 clients")
+
+
+def test_what_distances_imply() -> None:
+    labels = implied_by_labels(total_variation(federation([0, 0], [[0], [1]])), B=3, L=5)
+    assert (labels.gamma_G, labels.gamma_H) == pytest.approx((3, 5))  # TV to the mean is 1/2
+    moved = wasserstein(federation([0, 2], [[0]] * 2), how="exact")
+    found = implied_by_transport(moved, L_z=2, rho_z=3)
+    assert found.gamma_G / found.gamma_H == pytest.approx(2 / 3)
+    assert found.gamma_G == pytest.approx(2 * np.sqrt(moved.mean_square))
+
+
+def test_sequences_of_tokens_have_distances_too() -> None:
+    x = np.array([[0, 1], [1, 1], [2, 2], [2, 0]])
+    parts = [(x[:2], x[:2], x[:1], x[:1]), (x[2:], x[2:], x[2:3], x[2:3])]
+    data = from_clients(parts, Schema(shape=(2,), classes=3, vocabulary=3))
+    assert wasserstein(data).pairwise[0, 1] > 0
+    assert total_variation(data).pairwise[0, 1] == pytest.approx(0.75)
+
+
+def test_impossible_numbers_are_refused() -> None:
+    data = federation([0, 0], [[0], [1]])
+    impossible: list[dict[str, Any]] = [{"clients": 1}, {"examples": 1}]
+    for wrong in impossible:
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            wasserstein(data, **wrong)
+    with pytest.raises(ConfigError, match="how='fast'"):
+        wasserstein(data, how="fast")  # type: ignore[arg-type]
