@@ -78,7 +78,9 @@ def bound(
     F(w_0) − F* ↔ ``initial_gap``, β ↔ ``local_lr``, τ ↔ ``local_steps``, K ↔ ``rounds``,
     r ↔ ``participation``, n ↔ ``clients``. As the papers state it, or ``mended``.
     """
-    require_at_least(1, local_steps=local_steps, rounds=rounds, clients=clients)
+    require_at_least(1, local_steps=local_steps, clients=clients)
+    if rounds < 1:  # and as many as the theory asks for
+        raise ConfigError(f"rounds={rounds} must be at least 1")
     require_not_negative(initial_gap=initial_gap)
     if not 0 < participation <= 1:
         raise ConfigError(f"participation={participation} must lie above 0 and at most at 1")
