@@ -289,3 +289,26 @@ def test_the_generalized_papers_lemma_7_fails_for_two_steps_and_ours_does_not() 
     arguments: dict[str, Any] = {"inner_lr": 1.0, "inner_steps": 2}
     assert spread > 40 * bounds.meta_similarity(known, **arguments)
     assert spread <= best.meta_similarity(known, **arguments)
+
+
+def test_the_theorem_fails_for_some_clients_with_many_steps_and_ours_does_not() -> None:
+    """Two clients, f_± = x²/2 ± x, one of them chosen in a round, α = 0, no noise, w_0 = 0 = w*.
+
+    From w the chosen one is after t steps at q^t w ∓ (1 − q^t), q = 1 − β, so that E w² has a
+    recursion over rounds. (Both losses may be flattened outside |x| ≤ 1, which is never left.)
+    """
+    beta, tau, rounds = 1e-7, 200, 10**7
+    q = (1 - beta) ** tau
+    limit = (1 - q) / (1 + q)
+    mean_over_rounds = limit * (1 - 1 / (rounds * (1 - q**2)))  # starting at 0
+    t = np.arange(tau)
+    inside = (1 - beta) ** (2 * t) * mean_over_rounds + (1 - (1 - beta) ** t) ** 2
+    true = float(np.mean(inside))
+    assert true == pytest.approx(beta * tau / 2, rel=0.01)
+    common: dict[str, Any] = {
+        "local_lr": beta, "local_steps": tau, "rounds": rounds, "participation": 0.5,
+        "clients": 2, "initial_gap": 0.0, **step(alpha=0.0, nu=1),
+    }  # fmt: skip
+    known = constants(B=2, L=1, gamma_G=1)
+    assert bounds.stationarity(known, **common).total < 0.6 * true
+    assert true <= best.stationarity(known, **common).total
