@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from headstart.cli.main import app, main
 
 COMMANDS = (
-    *(["run"], ["compare"], ["personalize"], ["report"], ["reproduce"]),
+    *(["run"], ["compare"], ["personalize"], ["report"], ["reproduce"], ["plan"]),
     *(["data", "list"], ["data", "describe"], ["data", "get"], ["data", "export"]),
     *(["data", "pack"], ["data", "synthetic"], ["data", "check"]),
 )
@@ -43,7 +43,7 @@ def test_every_command_explains_itself_with_an_example(command: list[str]) -> No
 
 def test_no_command_is_without_a_test_of_its_help() -> None:
     listed = CliRunner().invoke(app, ["--help"]).output
-    for command in ("run", "compare", "personalize", "report", "reproduce", "data"):
+    for command in ("run", "compare", "personalize", "report", "reproduce", "plan", "data"):
         assert command in listed
     assert {c[0] for c in COMMANDS} == {c.name for c in app.registered_commands} | {"data"}
 
@@ -160,3 +160,29 @@ def test_public_names_are_those_listed() -> None:
     modules = {"errors", "files", "machine", "meta", "options", "report", "runs", "simulation"}
     modules |= {"trees", "cli", "reproduction", "heterogeneity", "theory"}
     assert set(hs.__all__) == public - modules
+
+
+def test_plan_says_what_the_theory_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--set", "model.name=logistic", "--rounds", "2", "--points", "2", "--examples", "4"]
+    code, out, _ = run(capsys, "plan", "--epsilon", "2", "--clients", "4", *small, "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["promised"]["total"] <= 2 and found["constants"]["L"] > 0
+    assert "lower estimates" in found["what"] and found["plan"]["rounds"] >= 1
+    code, out, _ = run(capsys, "plan", "--epsilon", "2", "--clients", "4", *small)
+    assert code == 0 and "What the theorem promises" in out and "worst case" in out
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (["--epsilon", "0"], "epsilon"),
+        (["--set", "algorithm.name=apfl"], "theorems are about per-fedavg"),
+        (["nothing.toml"], "does not exist"),
+    ],
+)
+def test_plan_refuses_what_it_cannot_do(
+    capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    code, _, err = run(capsys, "plan", "--rounds", "1", "--points", "1", *words)
+    assert code == 2 and text in err.splitlines()[-1]

@@ -11,8 +11,14 @@ import pytest
 import tiny
 
 from headstart.errors import ConfigError
-from headstart.models import mlp
-from headstart.theory.constants import Sample, estimate, estimate_from_data, sample_clients
+from headstart.models import Classification, mlp
+from headstart.theory.constants import (
+    Sample,
+    estimate,
+    estimate_from_data,
+    mean_loss,
+    sample_clients,
+)
 
 D = 5
 
@@ -127,3 +133,17 @@ def test_no_point_and_impossible_numbers_are_refused() -> None:
         estimate(loss, sample, [jnp.zeros(D)], inner_lr=0.1, iterations=0)
     with pytest.raises(ConfigError, match="examples=1"):
         sample_clients(tiny.federation(), clients=3, examples=1)
+
+
+def test_the_mean_loss_is_the_mean_over_clients_of_their_means() -> None:
+    data = tiny.federation()
+    w = tiny.MODEL.init(jax.random.key(0), data.schema)
+    objective = Classification(tiny.MODEL, data.schema)
+    each = []
+    for client in range(data.known_clients):
+        start, count = int(data.offsets[client]), int(data.train_counts[client])
+        rows = slice(start, start + count)
+        each.append(
+            float(objective.loss(w, (jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows]))))
+        )
+    assert mean_loss(data, tiny.MODEL, w, examples=1000) == pytest.approx(np.mean(each), rel=1e-5)

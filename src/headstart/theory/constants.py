@@ -102,6 +102,25 @@ def estimate_from_data(
     )
 
 
+def mean_loss(
+    data: FederatedDataset,
+    model: Model,
+    w: Tree,
+    *,
+    clients: int = 50,
+    examples: int = 64,
+    seed: int = 0,
+) -> float:
+    """The mean loss of some clients; at the start at least F(w_0) − F*, as losses are positive."""
+    objective = Classification(model, data.schema)
+    sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
+
+    def client(batch: Any, weights: Array) -> Array:
+        return jnp.vdot(weights, objective.score(w, batch).loss)
+
+    return float(jnp.mean(jax.jit(jax.vmap(client))(*sample)))
+
+
 def sample_clients(data: FederatedDataset, *, clients: int, examples: int, seed: int = 0) -> Sample:
     """At most so many known clients and training examples of each, drawn at random."""
     require_at_least(2, clients=clients, examples=examples)

@@ -66,6 +66,13 @@ class Plan:
         return ADVICE[self.promised.dominant]
 
 
+MEANING: Mapping[str, str] = {
+    "start": "what is left of the distance from the initial model",
+    "drift": "clients move apart during their local steps",
+    "noise": "batches, and which clients are chosen",
+    "bias": "adaptation on batches; no round removes it",
+    "choice": "several steps of some clients only; not in the papers' theorem",
+}
 ADVICE: Mapping[str, str] = {
     "start": "most of ε is left to the start: more rounds, or a better initial model, help",
     "drift": "clients moving apart costs most: fewer local steps, or a smaller local_lr, help",
@@ -135,7 +142,7 @@ def _fewest_rounds(
             participation=federation.participation, clients=federation.clients,
             initial_gap=federation.initial_gap,
         )  # fmt: skip
-        left = epsilon - (terms.total - terms.start)
+        left = epsilon - sum(v for name, v in terms.terms.items() if name != "start")
         if left <= 0:
             continue
         rounds = max(1, math.ceil(terms.start / left))

@@ -1,0 +1,142 @@
+"""``headstart plan``: what the theory recommends and promises for an experiment."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headstart.cli.options import Json, Settings
+
+if TYPE_CHECKING:
+    from headstart.theory.constants import Estimate
+    from headstart.theory.plan import Plan
+
+
+def plan(
+    experiment: Annotated[
+        Path | None, typer.Argument(help="Experiment file; none: the embedded digits.")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="How small E‖∇F‖² is to become, on average over all iterates.")
+    ] = 0.1,
+    settings: Settings = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of training along which constants are looked for.")
+    ] = 50,
+    points: Annotated[int, typer.Option(min=1, help="Models looked at on the way.")] = 3,
+    clients: Annotated[int, typer.Option(min=2, help="Clients looked at, at most.")] = 50,
+    examples: Annotated[int, typer.Option(min=2, help="Examples of each, at most.")] = 64,
+    as_json: Json = False,
+) -> None:
+    """Estimate the theory's constants from your data and say what the papers then promise.
+
+    Rounds, local steps, step size and batch size for which the convergence theorem (P Theorem 4.5,
+    G Theorem 8) promises a mean squared gradient of the meta-loss of at most --epsilon; which term
+    costs most, and what would reduce it. Constants found from data are lower estimates.
+
+    Examples:
+
+      headstart plan --epsilon 1
+
+      headstart plan mnist.toml --epsilon 0.5 --set algorithm.inner_lr=0.01
+    """
+    from headstart.errors import ConfigError
+    from headstart.options import require_positive
+    from headstart.runs import load_experiment
+    from headstart.runs.trajectory import models_on_the_way
+    from headstart.theory.constants import estimate_from_data, mean_loss
+    from headstart.theory.plan import Federation
+    from headstart.theory.plan import plan as make_plan
+
+    require_positive(epsilon=epsilon)
+    chosen = load_experiment(experiment, settings or [])
+    options: Any = dict(chosen.algorithm)
+    if options["name"] not in ("per-fedavg", "fedavg"):
+        raise ConfigError(
+            f"algorithm.name={options['name']!r}: the papers' theorems are about per-fedavg (and "
+            "fedavg, with no adaptation step)"
+        )
+    inner_lr = options["inner_lr"] if options["name"] == "per-fedavg" else 0.0
+    inner_steps = max(1, options.get("inner_steps", 1))
+    data = chosen.build_data()
+    say = _say("training")
+    models = models_on_the_way(chosen, data, rounds=rounds, count=points, progress=say)
+    found = estimate_from_data(
+        data, chosen.build_model(), models, inner_lr=options["inner_lr"], clients=clients,
+        examples=examples, seed=chosen.seed, progress=_say("constants, model"),
+    )  # fmt: skip
+    start = mean_loss(data, chosen.build_model(), models[0], clients=clients, examples=examples)
+    planned = make_plan(
+        found.constants, Federation(data.known_clients, chosen.participation, start),
+        epsilon=epsilon, inner_lr=inner_lr, inner_steps=inner_steps,
+        method=options.get("method", "exact"), delta=options.get("delta", 1e-3),
+    )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(_as_table(found, planned), indent=2))
+    else:
+        _show(found, planned, start)
+
+
+def _say(what: str) -> Any:
+    def progress(done: int, total: int) -> None:
+        print(f"{what} {done} of {total}", file=sys.stderr, flush=True)
+
+    return progress
+
+
+def _as_table(found: Estimate, planned: Plan) -> dict[str, Any]:
+    return {
+        "constants": asdict(found.constants),
+        "ranges": {name: list(limits) for name, limits in found.ranges.items()},
+        "what": found.describe(),
+        "plan": {
+            name: getattr(planned, name)
+            for name in ("epsilon", "rounds", "local_steps", "local_lr", "batch_size")
+        },
+        "promised": {**planned.promised.terms, "total": planned.promised.total},
+        "advice": planned.advice(),
+    }
+
+
+def _show(found: Estimate, planned: Plan, start: float) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from headstart.theory.plan import MEANING
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    table = Table(box=box.SIMPLE_HEAD, title="Constants found in the data", title_justify="left")
+    for column in ("constant", "at least", "95 % range"):
+        table.add_column(column, justify="left" if column == "constant" else "right")
+    for name, value in asdict(found.constants).items():
+        low, high = found.ranges[name]
+        table.add_row(name, f"{value:.3g}", "" if low == high else f"{low:.3g} … {high:.3g}")
+    console.print(table)
+    console.print(found.describe(), highlight=False)
+    promised = planned.promised
+    title = f"What the theorem promises: E‖∇F‖² ≤ {promised.total:.4g} (asked {planned.epsilon:g})"
+    rows = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    for column in ("term", "share of ε", "where it comes from"):
+        rows.add_column(column, justify="right" if column == "share of ε" else "left")
+    for name, value in promised.terms.items():
+        rows.add_row(name, f"{100 * value / planned.epsilon:.1f} %", MEANING[name])
+    console.print(rows)
+    console.print(
+        f"with rounds = {planned.rounds:.3g}, local_steps = {planned.local_steps}, local_lr = "
+        f"{planned.local_lr:.3g}, batch_size = {planned.batch_size} (method {planned.method}, "
+        f"inner_lr = {planned.inner_lr:g}, inner_steps = {planned.inner_steps}; loss at the start "
+        f"{start:.3g})",
+        highlight=False,
+    )
+    console.print(planned.advice(), highlight=False)
+    console.print(
+        "A theorem guards against the worst case everywhere; training is usually far faster. Use "
+        "the shares to see what to change, not the number of rounds as a forecast.",
+        highlight=False,
+    )
