@@ -19,6 +19,8 @@ from rich.progress import (
 
 from headstart.runs import Listener
 
+FINISHED_BARS = 8
+"""Of many runs so many finished ones stay in sight."""
 PLAIN_SECONDS = 10.0
 """At most so long without a line when there is no terminal."""
 
@@ -128,7 +130,16 @@ class Stage:
         """A listener for one run; brief if it is one of many."""
         if self.bar is None:
             return PlainListener(label if brief else "", brief=brief)
+        for task in [task for task in self.bar.tasks if task.finished][:-FINISHED_BARS]:
+            self.bar.update(task.id, visible=False)
         return BarListener(self.bar, label)
+
+    def say(self, line: str) -> None:
+        """One line for the user, above the bars if there are any."""
+        if self.bar is None:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self.bar.console.print(line, markup=False, highlight=False)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> No
             seeds=range(seeds),
             quick=quick,
             listener=lambda label: shown.listener(label, brief=True),
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=shown.say,
         )
     if not done:
         print(f"{study.name}: everything was done already", file=sys.stderr)
