@@ -5,11 +5,11 @@ that joins later — makes its own in a few gradient steps.
 
 >>> import headstart as hs
 >>> sorted(hs.algorithms.ALGORITHMS)
-['apfl', 'fedavg', 'local', 'per-fedavg']
+['apfl', 'aruba', 'fedavg', 'local', 'per-fedavg']
 """
 
 from headstart import algorithms, data, models
-from headstart.algorithms import APFL, FedAvg, Local, PerFedAvg
+from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
 from headstart.errors import HeadstartError
 from headstart.meta import MetaBatches, meta_gradient
 from headstart.runs import EvaluationOptions, PersonalModel, Run, load_run, train
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "APFL",
+    "ARUBA",
     "EvaluationOptions",
     "FedAvg",
     "HeadstartError",
