@@ -224,19 +224,30 @@ def _claims(records: Sequence[Record], rows: Sequence[Row]) -> list[Claim]:
 
 
 def _growth(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """HF − FedAvg where the halves of the clients share no class, minus where they share some."""
+    """HF − FedAvg where the halves of the clients share no class, minus where they share some.
 
-    def gain(key: str) -> dict[int, float]:
+    In points, and as a share of FedAvg's errors: where clients differ more all accuracies are
+    higher, and there is less to gain.
+    """
+
+    def gains(key: str) -> dict[int, tuple[float, float]]:
         ours, base = (of_cell(records, f"{key}/{m}") for m in ("hessian-free", "fedavg"))
-        return {seed: after(ours[seed]) - after(base[seed]) for seed in ours.keys() & base.keys()}
+        found = {}
+        for seed in ours.keys() & base.keys():
+            gain, errors = after(ours[seed]) - after(base[seed]), 100 - after(base[seed])
+            found[seed] = (gain, 100 * gain / errors)
+        return found
 
-    more, less = gain("cifar-4-different"), gain("cifar-4-alpha")
+    more, less = gains("cifar-4-different"), gains("cifar-4-alpha")
     seeds = sorted(more.keys() & less.keys())
     if not seeds:
         return []
-    growth = Gap([more[seed] - less[seed] for seed in seeds])
     text = "CIFAR-10, τ = 4, α = 0.01, HF − FedAvg, different heterogeneity minus the usual one"
-    return [(growth.above(), f"{text}: {growth}")]
+    parts = []
+    for place, unit in enumerate(("points", "percent of FedAvg's errors")):
+        growth = Gap([more[seed][place] - less[seed][place] for seed in seeds])
+        parts.append((growth.above(), f"{text}: {growth} {unit}"))
+    return parts
 
 
 def _reached(records: Sequence[Record], rows: Sequence[Row]) -> list[tuple[str, str]]:
