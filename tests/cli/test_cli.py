@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli.main import app, main
+from headstart.runs import load_experiment
 
 COMMANDS = (
     *(["run"], ["compare"], ["personalize"], ["report"], ["reproduce"], ["plan"]),
@@ -186,3 +187,16 @@ def test_plan_refuses_what_it_cannot_do(
 ) -> None:
     code, _, err = run(capsys, "plan", "--rounds", "1", "--points", "1", *words)
     assert code == 2 and text in err.splitlines()[-1]
+
+
+def test_plan_searches_and_writes_an_experiment_that_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    best = tmp_path / "best.toml"
+    words = ["plan", "--search", "--budget", "3000", "--tries", "3", "--out", str(best)]
+    small = ["--set", "model.name=logistic", "--set", "evaluation.adapt_steps=1"]
+    code, out, err = run(capsys, *words, *small)
+    assert code == 0 and "stage 1 of 2" in err and f"headstart run {best}" in out
+    assert load_experiment(best).model["name"] == "logistic"
+    code, _, err = run(capsys, *words, *small)
+    assert code == 2 and "exists already" in err

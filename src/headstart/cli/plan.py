@@ -31,6 +31,16 @@ def plan(
     points: Annotated[int, typer.Option(min=1, help="Models looked at on the way.")] = 3,
     clients: Annotated[int, typer.Option(min=2, help="Clients looked at, at most.")] = 50,
     examples: Annotated[int, typer.Option(min=2, help="Examples of each, at most.")] = 64,
+    search: Annotated[
+        bool, typer.Option("--search", help="Tune α, β, τ and ν instead, on training data only.")
+    ] = False,
+    budget: Annotated[
+        int, typer.Option(min=1, help="With --search: gradient evaluations in all.")
+    ] = 200_000,
+    tries: Annotated[int, typer.Option(min=2, help="With --search: settings tried.")] = 27,
+    out: Annotated[
+        Path, typer.Option(help="With --search: where the best experiment is written.")
+    ] = Path("best.toml"),
     as_json: Json = False,
 ) -> None:
     """Estimate the theory's constants from your data and say what the papers then promise.
@@ -44,6 +54,11 @@ def plan(
       headstart plan --epsilon 1
 
       headstart plan mnist.toml --epsilon 0.5 --set algorithm.inner_lr=0.01
+
+      headstart plan mnist.toml --search --budget 500000 --out best.toml
+
+    With --search nothing is proved: many settings are trained a little, the better third goes on
+    (successive halving), and the best is written as an experiment file.
     """
     from headstart.errors import ConfigError
     from headstart.options import require_positive
@@ -55,6 +70,9 @@ def plan(
 
     require_positive(epsilon=epsilon)
     chosen = load_experiment(experiment, settings or [])
+    if search:
+        _search(chosen, budget, tries, out, as_json)
+        return
     options: Any = dict(chosen.algorithm)
     if options["name"] not in ("per-fedavg", "fedavg"):
         raise ConfigError(
@@ -80,6 +98,31 @@ def plan(
         typer.echo(json.dumps(_as_table(found, planned), indent=2))
     else:
         _show(found, planned, start)
+
+
+def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
+    from headstart.errors import OutputError
+    from headstart.files import write_text
+    from headstart.runs.search import search, shortened
+
+    if out.exists():
+        raise OutputError(f"{out} exists already; choose another file with --out")
+    found = search(
+        experiment, budget=budget, most=tries, say=lambda line: print(line, file=sys.stderr)
+    )
+    write_text(out, found.best.to_toml())
+    frontier = found.frontier()
+    if as_json:
+        keys = ("gradient_evaluations", "accuracy", "options")
+        typer.echo(
+            json.dumps([dict(zip(keys, point, strict=True)) for point in frontier], indent=2)
+        )
+        return
+    typer.echo("What no cheaper setting reached (held-out part of the training data):")
+    for cost, accuracy, options in frontier:
+        typer.echo(f"  {cost:>10,} gradients  {100 * accuracy:5.1f} %  {shortened(options)}")
+    typer.echo(f"{found.spent:,} gradient evaluations spent; the best setting is in {out}")
+    typer.echo(f"next: headstart run {out}")
 
 
 def _say(what: str) -> Any:
