@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.options import require_at_least
 from headstart.runs.config import Experiment, build_algorithm
@@ -120,42 +121,46 @@ def search(
 
 
 class _Run:
-    """A trial that can be trained further."""
+    """A trial that can be trained further; between times it holds no copy of the data."""
 
-    def __init__(self, experiment: Experiment, data: Any, trial: Trial) -> None:
-        self.trial, self.steps = trial, experiment.evaluation.adapt_steps
-        options = {**experiment.algorithm, **trial.options}
-        self.simulation = Simulation(
-            data, experiment.build_model(), build_algorithm(options),
-            participation=experiment.participation, seed=experiment.seed,
-        )  # fmt: skip
-        self.progress: Progress = self.simulation.start()
-
-    @property
-    def cost_of_round(self) -> int:
-        return self.simulation.gradient_evaluations(1)
+    def __init__(self, experiment: Experiment, data: FederatedDataset, trial: Trial) -> None:
+        self.experiment, self.data, self.trial = experiment, data, trial
+        simulation = self._simulation()
+        self.progress: Progress = simulation.start()
+        self.cost_of_round = simulation.gradient_evaluations(1)
 
     @property
     def spent(self) -> int:
-        return self.simulation.gradient_evaluations(self.progress.round)
+        return self.progress.round * self.cost_of_round
 
     def train(self, gradients: float) -> None:
         """About so many gradient evaluations further, at least one round; then look."""
         if self.trial.diverged:
             return
+        simulation, steps = self._simulation(), self.experiment.evaluation.adapt_steps
         try:
             rounds = max(1, int(gradients / self.cost_of_round))
-            self.progress = self.simulation.advance(self.progress, rounds)
+            self.progress = simulation.advance(self.progress, rounds)
         except DivergedError:
             self.trial.diverged = True
             return
         self.progress = self.progress._replace(losses=np.zeros(0))
-        scores = self.simulation.evaluate(self.progress, [self.steps], most=self.steps)
-        accuracy = float(np.mean(scores.accuracy[:, self.steps]))
-        if not np.isfinite(accuracy):
+        scores = simulation.evaluate(self.progress, [steps], most=steps)
+        accuracy = float(np.mean(scores.accuracy[:, steps]))
+        if np.isfinite(accuracy):
+            self.trial.seen.append((self.spent, accuracy))
+        else:
             self.trial.diverged = True
-            return
-        self.trial.seen.append((self.spent, accuracy))
+
+    def _simulation(self) -> Simulation:
+        experiment = self.experiment
+        return Simulation(
+            self.data,
+            experiment.build_model(),
+            build_algorithm({**experiment.algorithm, **self.trial.options}),
+            participation=experiment.participation,
+            seed=experiment.seed,
+        )
 
 
 def _drawn(
