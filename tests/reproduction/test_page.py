@@ -102,3 +102,10 @@ def test_the_command_makes_the_page_from_stored_results_alone(tmp_path: Path) ->
     assert done.exit_code == 0, done.output
     assert "undecided: every cell of Table 1" in done.output
     assert "MNIST, τ = 4" in (tmp_path / "reproduction.md").read_text()
+
+
+def test_a_study_with_tries_only_has_a_section(tmp_path: Path) -> None:
+    Results(tmp_path, "per-fedavg-aruba").add(record("fedavg/try-1", 1000, 0.1, 0.8))
+    Results(tmp_path, "natural").add(record("writers/fedavg/try-1", 1000, 0.1, 0.8))
+    text, figures = contents(tmp_path)
+    assert "The tries are not finished yet." in text and not figures

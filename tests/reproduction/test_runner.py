@@ -109,8 +109,14 @@ def test_what_is_kept_says_how_it_was_made(tmp_path: Path) -> None:
 def test_other_settings_are_run_anew_and_replace_the_old_result(tmp_path: Path) -> None:
     results = Results(tmp_path, "small")
     carry_out(Small(), results, tmp_path / "a", seeds=[0])
-    assert carry_out(Small(rounds=4), results, tmp_path / "b", seeds=[0]) == 2
+    assert carry_out(Small(rounds=4), results, tmp_path / "a", seeds=[0]) == 2
     assert [r["config"]["rounds"] for r in Results(tmp_path, "small").records] == [4, 4]
+
+
+def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
+    (tmp_path / "small.jsonl").write_text('{"cell": "a", "seed": 0}\n')
+    with pytest.raises(InputError, match="a line has no 'fingerprint'"):
+        Results(tmp_path, "small")
 
 
 def test_a_broken_file_of_results_is_named_and_kept(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ class Aruba:
         """Accuracies beside the paper's, what was tuned, and how far each gets with more steps."""
         labels = {**{c.key: c.label for c in CONTENDERS}, "aruba-plus": "FedAvg + ARUBA++"}
         there = {key: label for key, label in labels.items() if mean(records, key) is not None}
+        if not there:
+            return Section("The tries are not finished yet.")
         look = looks(list(labels.values()))
         rows = [
             [label, _options(records, key), mean(records, key), _paper(key),
@@ -72,9 +74,7 @@ class Aruba:
         head = ["method", "best options", "after one step", "paper", f"after {PLUS_STEPS} steps"]
         table = markdown(head, rows).replace("---: ", "--- ", 1)
         lines = [curve(records, key, look[label], over_steps()) for key, label in there.items()]
-        drawn = figure(
-            [("", "adaptation steps", lines)] if lines else [], y="accuracy (%)", height=3.2
-        )
+        drawn = figure([("", "adaptation steps", lines)], y="accuracy (%)", height=3.2)
         text = TEXT.format(seeds=seeds_of([r for r in records if r["cell"] in there]), table=table)
         return Section(text, {"steps": drawn}, _claims(records))
 

@@ -10,6 +10,8 @@ from headstart.errors import InputError
 from headstart.files import write_text
 from headstart.reproduction.study import Piece, Record
 
+NEEDED = ("cell", "seed", "fingerprint", "config")
+
 
 class Results:
     """One study's file."""
@@ -44,6 +46,10 @@ def _read(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines]
+        for record in records:
+            missing = [key for key in NEEDED if key not in record]
+            if missing:
+                raise ValueError(f"a line has no {missing[0]!r}")
         return sorted(records, key=_key)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} cannot be read as results: {error}") from None

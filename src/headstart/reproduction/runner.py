@@ -61,7 +61,7 @@ def _open(study: Study, results: Results, seeds: Sequence[int], quick: bool) -> 
 
 
 def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> dict[str, Any]:
-    folder = work / Path(*map(slug, piece.cell.split("/"))) / f"seed-{piece.seed}"
+    folder = work / Path(*map(slug, piece.cell.split("/"))) / _own_name(piece)
     experiment, data = piece.experiment, clients.of(piece)
     about = {
         "cell": piece.cell,
@@ -76,6 +76,11 @@ def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> 
         listener.note(str(error))
         return {**about, "diverged": str(error).partition("; the last good checkpoint")[0]}
     return {**about, **kept(run, piece, data)}
+
+
+def _own_name(piece: Piece) -> str:
+    """With other settings a piece is another run, which must not be mistaken for this one."""
+    return f"seed-{piece.seed}-{piece.fingerprint[:8]}"
 
 
 def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
