@@ -145,3 +145,11 @@ def test_tries_are_made_on_training_data_only_and_the_best_one_is_used(tmp_path:
     tried = by_cell["best/try-2", TUNING_SEED]
     whole = Experiment.from_table({**TABLE, "seed": TUNING_SEED}).build_data()
     assert tried["data_digest"] == whole.for_tuning().digest() != whole.digest()
+
+
+def test_tries_made_with_other_settings_choose_nothing(tmp_path: Path) -> None:
+    results = Results(tmp_path, "tuned")
+    carry_out(Tuned(), results, tmp_path / "runs", seeds=[0])
+    other = Contender("best", "best", TABLE["algorithm"], [{"local_lr": 0.1}, {"local_lr": 0.3}])
+    pieces = other.pieces(TABLE, [0], False, results.records)
+    assert [piece.cell for piece in pieces] == ["best/try-1", "best/try-2"]

@@ -35,7 +35,8 @@ class Contender:
         """The tries; once all are done, the best one with every seed."""
         count = 2 if quick else len(self.tries)
         tries = [self._try(table, number, quick) for number in range(count)]
-        best = self.best(done, count)
+        made = {one.fingerprint for one in tries}
+        best = self.best([r for r in done if r["fingerprint"] in made], count)
         if best is None:
             return tries
         chosen = {"algorithm": {**self.algorithm, **best}, "label": self.label}

@@ -1,4 +1,4 @@
-"""Paper P's bounds: one adaptation step, α ≤ 1/L. Sharper than paper G's where both apply.
+"""Paper P's bounds: one adaptation step, α ≤ 1/L. Often sharper than paper G's.
 
 Batches are D_0 (adaptation), D_1 (outer) and D′_0 (Hessian); P calls them D, D′ and D″.
 """
