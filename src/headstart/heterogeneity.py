@@ -14,6 +14,7 @@ scaled so that for two clouds that differ by a shift both agree.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,7 @@ How = Literal["exact", "sliced"]
 EXACT_PAIRS, EXACT_EXAMPLES = 300, 128
 """Up to so many pairs of clients, and examples of each, transport is exact by default."""
 DIRECTIONS = 200
+CHANCE_DRAWS = 20
 
 
 class Distances(NamedTuple):
@@ -37,6 +39,14 @@ class Distances(NamedTuple):
     to_mean: np.ndarray
     how: str
     """How they were found, in words."""
+    chance: np.ndarray
+    """How far from the mean a client of the same size comes if all draw from one distribution:
+    what 95 % of such clients stay below."""
+
+    @property
+    def beyond_chance(self) -> np.ndarray:
+        """Which clients are farther from the mean than chance explains."""
+        return self.to_mean > self.chance
 
     @property
     def mean_square(self) -> float:
@@ -69,7 +79,15 @@ def total_variation(data: FederatedDataset, *, clients: int = 1000, seed: int = 
     p = label_distributions(data)
     every, mean = p[chosen], p.mean(axis=0)
     pairwise = np.array([0.5 * np.sum(np.abs(every - row), axis=1) for row in every])
-    return Distances(chosen, pairwise, 0.5 * np.sum(np.abs(every - mean), axis=1), "exact")
+    to_mean = 0.5 * np.sum(np.abs(every - mean), axis=1)
+    rng = np.random.default_rng(seed)
+
+    def drawn(size: int) -> list[float]:
+        counts = rng.multinomial(size, mean, size=20 * CHANCE_DRAWS)
+        return (0.5 * np.sum(np.abs(counts / size - mean), axis=1)).tolist()
+
+    sizes = [data.y[:1].size * int(data.train_counts[client]) for client in chosen]
+    return Distances(chosen, pairwise, to_mean, "exact", _by_chance(sizes, drawn))
 
 
 def wasserstein(
@@ -95,9 +113,14 @@ def wasserstein(
         for j in range(i):
             pairwise[i, j] = pairwise[j, i] = measure(clouds[i], clouds[j])
     to_mean = np.array([measure(cloud, pooled) for cloud in clouds])
-    most = max(map(len, clouds))
-    words = f"{how}, {len(chosen)} clients, at most {most} examples of each"
-    return Distances(chosen, pairwise, to_mean, words)
+    rng = np.random.default_rng(seed)
+
+    def drawn(size: int) -> list[float]:
+        return [measure(_drawn(clouds, size, rng), pooled) for _ in range(CHANCE_DRAWS)]
+
+    sizes = [len(cloud) for cloud in clouds]
+    words = f"{how}, {len(chosen)} clients, at most {max(sizes)} examples of each"
+    return Distances(chosen, pairwise, to_mean, words, _by_chance(sizes, drawn))
 
 
 def implied_by_labels(distances: Distances, *, B: float, L: float) -> Similarity:
@@ -115,6 +138,21 @@ def implied_by_transport(distances: Distances, *, L_z: float, rho_z: float) -> S
     return Similarity(L_z * root, rho_z * root)
 
 
+def _by_chance(sizes: Sequence[int], drawn: Callable[[int], list[float]]) -> np.ndarray:
+    """What 95 % of clients of these sizes stay below.
+
+    A size stands for those up to twice as large, which chance moves less.
+    """
+    found = {
+        size: float(np.quantile(drawn(size), 0.95)) for size in {_rounded_down(n) for n in sizes}
+    }
+    return np.array([found[_rounded_down(n)] for n in sizes])
+
+
+def _rounded_down(size: int) -> int:
+    return 2 ** int(math.log2(size)) if size > 8 else size
+
+
 def _some(count: int, most: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
@@ -122,19 +160,21 @@ def _some(count: int, most: int, seed: int) -> np.ndarray:
 def _clouds(
     data: FederatedDataset, chosen: np.ndarray, examples: int, seed: int
 ) -> list[np.ndarray]:
-    """Each client's training examples as points: features beside the scaled label."""
+    """Each client's training examples as points."""
     rng = np.random.default_rng(seed)
-    features, labels = [], []
+    rows = []
     for client in chosen:
         start, count = int(data.offsets[client]), int(data.train_counts[client])
-        rows = start + rng.permutation(count)[:examples]
-        features.append(_features(data, rows))
-        labels.append(np.asarray(data.y[rows]))
-    spread = _median_distance(np.concatenate(features), rng) / math.sqrt(2)
-    return [
-        np.concatenate([x, spread * _one_hot(y, data.schema.classes)], axis=1)
-        for x, y in zip(features, labels, strict=True)
-    ]
+        rows.append(start + rng.permutation(count)[:examples])
+    every = as_points(data, np.concatenate(rows), seed=seed)
+    return np.split(every, np.cumsum([len(some) for some in rows])[:-1])
+
+
+def as_points(data: FederatedDataset, rows: np.ndarray, *, seed: int = 0) -> np.ndarray:
+    """Examples as points: features beside the label, which weighs as much as they do."""
+    weight = _label_weight(data, np.random.default_rng(seed))
+    labels = _one_hot(np.asarray(data.y[rows]), data.schema.classes)
+    return np.concatenate([_features(data, rows), weight / math.sqrt(2) * labels], axis=1)
 
 
 def _features(data: FederatedDataset, rows: np.ndarray) -> np.ndarray:
@@ -150,15 +190,25 @@ def _one_hot(values: np.ndarray, size: int) -> np.ndarray:
     return np.stack([np.bincount(row, minlength=size) / len(row) for row in flat])
 
 
-def _median_distance(points: np.ndarray, rng: np.random.Generator) -> float:
-    one, other = (points[rng.integers(len(points), size=2000)] for _ in range(2))
-    return float(np.median(np.linalg.norm(one - other, axis=1)))
+def _label_weight(data: FederatedDataset, rng: np.random.Generator) -> float:
+    """λ: the median distance of two examples' features, each of a random client's training data."""
+    pairs = [_features(data, training_rows(data, rng, 1000)) for _ in range(2)]
+    return float(np.median(np.linalg.norm(pairs[0] - pairs[1], axis=1)))
+
+
+def training_rows(data: FederatedDataset, rng: np.random.Generator, size: int) -> np.ndarray:
+    """So many examples' rows, each of a known client drawn at random."""
+    clients = rng.integers(data.known_clients, size=size)
+    return data.offsets[clients] + rng.integers(np.asarray(data.train_counts)[clients])
 
 
 def _pooled(clouds: list[np.ndarray], examples: int, seed: int) -> np.ndarray:
     """The mean distribution: every client with the same weight."""
-    rng = np.random.default_rng(seed)
-    whose = rng.integers(len(clouds), size=max(examples, 2 * len(clouds)))
+    return _drawn(clouds, max(examples, 2 * len(clouds)), np.random.default_rng(seed))
+
+
+def _drawn(clouds: list[np.ndarray], size: int, rng: np.random.Generator) -> np.ndarray:
+    whose = rng.integers(len(clouds), size=size)
     return np.stack([clouds[i][rng.integers(len(clouds[i]))] for i in whose])
 
 

@@ -64,7 +64,7 @@ def reproduce(
         study: Study = choose(STUDIES, name, "experiment")
         if not only_page:
             _run(study, results, work / name, seeds, quick)
-        _show(study, Results(results, name))
+        _show(study, Results.of_study(results, study))
     written = build_page(results, page or results / "reproduction.md")
     typer.echo(f"results in {results}, page: {written[0]}")
 
@@ -76,7 +76,7 @@ def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> No
     with stage() as shown:
         done = carry_out(
             study,
-            Results(results, study.name),
+            Results.of_study(results, study),
             work,
             seeds=range(seeds),
             quick=quick,
@@ -91,11 +91,10 @@ def _show(study: Study, stored: Results) -> None:
     """The claims of one study with their verdicts."""
     from headstart.errors import InputError
 
-    records = stored.records
-    if not records:
+    if not stored.records:
         raise InputError(f"there are no results of {study.name} yet; run it without --only-page")
     typer.echo(f"{study.title}, accuracy in percent")
-    for claim in study.section(records).claims:
+    for claim in study.section(stored.seen).claims:
         typer.echo(f"\n{claim.verdict}: {claim.text}")
         for line in claim.evidence:
             typer.echo(f"  {line}")
@@ -113,8 +112,8 @@ def _list(results: Path, seeds: range, quick: bool) -> None:
     for column in ("experiment", "what", "done"):
         table.add_column(column, overflow="fold")
     for name, study in STUDIES.items():
-        stored = Results(results, name)
-        pieces = study.pieces(seeds, quick, stored.records)
+        stored = Results.of_study(results, study)
+        pieces = study.pieces(seeds, quick, stored.seen)
         done = sum(stored.of(piece) is not None for piece in pieces)
         table.add_row(name, study.summary, f"{done} of {len(pieces)}")
     Console(width=None if sys.stdout.isatty() else 100).print(table)

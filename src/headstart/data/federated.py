@@ -133,6 +133,29 @@ class FederatedDataset:
             validated=self.stored_digest is None,  # a file may have been edited since
         )
 
+    def of(self, chosen: Sequence[int] | np.ndarray) -> FederatedDataset:
+        """Some clients as a data set of their own, none of them new; their examples are copied.
+
+        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> some = from_clients([one] * 5, Schema(shape=(1,), classes=2)).of([0, 4])
+        >>> some.clients, some.y.tolist()
+        (2, [0, 1, 1, 0, 1, 1])
+        """
+        chosen = np.asarray(chosen)
+        starts, sizes = self.offsets[chosen], np.diff(self.offsets)[chosen]
+        ends = np.cumsum(sizes)
+        rows = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+        return replace(
+            self,
+            x=self.x[rows],
+            y=self.y[rows],
+            offsets=np.concatenate([[0], ends]),
+            train_counts=np.asarray(self.train_counts)[chosen],
+            new_clients=0,
+            names=[self.name(int(client)) for client in chosen],
+            validated=self.stored_digest is None,
+        )
+
     def digest(self) -> str:
         """A fingerprint of all examples, of whose they are and of what they mean.
 

@@ -47,6 +47,7 @@ class Aruba:
     name = "per-fedavg-aruba"
     title = "Per-FedAvg, Appendix I: the comparison with ARUBA"
     summary = "CIFAR-10, τ = 4: FedAvg, ARUBA, ARUBA++ and Per-FedAvg, all tuned alike"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """Tries of every method, then the best ones."""

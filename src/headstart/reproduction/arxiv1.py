@@ -47,6 +47,7 @@ class FirstVersion:
     name = "per-fedavg-arxiv1"
     title = "Per-FedAvg, first arXiv version, Figure 1"
     summary = "ten users with MNIST: FedAvg, FedAvg + update and Per-FedAvg over the rounds"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """Every panel with FedAvg (scored before and after the update) and Per-FedAvg.

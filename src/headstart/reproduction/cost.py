@@ -37,6 +37,7 @@ class Cost:
     name = "per-fedavg-time"
     title = "Per-FedAvg, Appendix I, Figure 1a"
     summary = "CIFAR-10: accuracy against seconds and against gradient evaluations"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """All methods, seed by seed, so that a disturbance of the machine meets all of them."""

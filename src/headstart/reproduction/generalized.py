@@ -64,6 +64,7 @@ class Generalized:
     name = "generalized-fig1"
     title = "The generalized framework, Figure 1"
     summary = "CIFAR-10, Dirichlet 0.01: ν = 3 against ν = 1 and FedAvg; ν in training × at test"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """The figure's curves, two approximations at ν = 3, and the rest of the surface.

@@ -75,8 +75,7 @@ WRITERS = People(
     {"local_steps": 5, "batch_size": 20},
     [
         *grid(inner_lr=[0.003, 0.01, 0.03], local_lr=[0.01, 0.03, 0.1]),
-        {"inner_lr": 0.1, "local_lr": 0.03}, {"inner_lr": 0.1, "local_lr": 0.1},
-        {"inner_lr": 0.03, "local_lr": 0.3},
+        *grid(inner_lr=[0.03, 0.01, 0.003], local_lr=[0.3]),
     ],
 )  # fmt: skip
 ROLES = People(
@@ -92,7 +91,7 @@ HOSPITALS = People(
     "Heart disease or not; three hospitals train, the fourth joins later; the seed says which.",
     {"source": "heart-disease", "new_clients": 1}, {"name": "mlp", "hidden": [16]}, 200, 1.0,
     {"local_steps": 5, "batch_size": 16},
-    grid(inner_lr=[0.01, 0.03, 0.1], local_lr=[0.003, 0.01, 0.03]),
+    grid(inner_lr=[0.01, 0.03, 0.1], local_lr=[0.0003, 0.001, 0.003, 0.01, 0.03]),
     cheap=4,
 )  # fmt: skip
 WALKERS = People(
@@ -112,6 +111,7 @@ class NaturalClients:
     name = "natural"
     title = "Beyond the papers: naturally different clients"
     summary = "writers, Shakespeare's roles, hospitals, people with phones; known and new clients"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """Tries of every method on every data set, then the best ones.
@@ -143,7 +143,7 @@ class NaturalClients:
 
 TEXT = """\
 Clients who differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
-(ν = {steps} in training) have the same tries for α and β (nine to twelve; four for Shakespeare),
+(ν = {steps} in training) have the same tries for α and β (nine to fifteen; four for Shakespeare),
 on the known clients' training data only and with a seed of its own. Accuracy in percent, mean
 over clients, then mean ± 95 % interval over seeds; *known* clients took part in training, *new*
 ones did not."""

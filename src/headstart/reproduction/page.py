@@ -62,9 +62,9 @@ def contents(results: Path) -> tuple[str, dict[str, bytes]]:
     sections: dict[str, Section] = {}
     records: dict[str, Sequence[Record]] = {}
     for name, study in STUDIES.items():
-        found = Results(results, name).records
-        if found:
-            records[name], sections[name] = found, study.section(found)
+        stored = Results.of_study(results, study)
+        if stored.records:
+            records[name], sections[name] = stored.records, study.section(stored.seen)
     figures = {
         f"{name}-{figure}.svg": rendered(drawn, "svg")
         for name, section in sections.items()

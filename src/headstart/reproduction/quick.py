@@ -12,11 +12,12 @@ from headstart.reproduction.study import Piece, Record
 from headstart.runs.config import Experiment
 
 ROUNDS, CLIENTS, BATCH, HIDDEN = 40, 10, 10, [16]
+QUICK_TRIES = 2
 FASTER = 40.0
 """Steps are so many times larger: digits have 64 inputs, and there are few rounds."""
 
 
-def piece(cell: str, table: dict[str, Any], quick: bool, **options: bool) -> Piece:
+def piece(cell: str, table: dict[str, Any], quick: bool, **options: Any) -> Piece:
     """A piece with this experiment, or with its small version."""
     return Piece(cell, Experiment.from_table(small(table) if quick else table), **options)
 
@@ -39,8 +40,9 @@ def small(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_small(record: Record) -> bool:
-    """Whether a result comes from a small version; no real experiment uses the digits."""
-    return record["config"]["data"].get("source") == "digits"
+    """Whether a result comes from a small version."""
+    config = record["config"]
+    return config["data"].get("source") == "digits" and config["rounds"] == ROUNDS
 
 
 def _digits(data: dict[str, Any]) -> dict[str, Any]:

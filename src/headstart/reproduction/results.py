@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.errors import InputError
 from headstart.files import write_text
-from headstart.reproduction.study import Piece, Record
+from headstart.reproduction.study import Piece, Record, Study
 
 NEEDED = ("cell", "seed", "fingerprint", "config")
 
@@ -20,6 +20,23 @@ class Results:
         """Read what is there."""
         self.path = folder / f"{study}.jsonl"
         self.records: list[dict[str, Any]] = _read(self.path)
+        self.others: list[dict[str, Any]] = []
+
+    @classmethod
+    def of_study(cls, folder: Path, study: Study) -> Results:
+        """With the results of the studies it reads."""
+        found = cls(folder, study.name)
+        found.others = [
+            {**record, "cell": f"{other}:{record['cell']}"}
+            for other in study.reads
+            for record in _read(folder / f"{other}.jsonl")
+        ]
+        return found
+
+    @property
+    def seen(self) -> list[dict[str, Any]]:
+        """All records the study may use."""
+        return self.records + self.others
 
     def of(self, piece: Piece) -> Record | None:
         """The piece's result, if it was made with just these settings."""

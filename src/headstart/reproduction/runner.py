@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.data.federated import FederatedDataset
+from headstart.diagnosis import Diagnosis, diagnose, reading_of
 from headstart.errors import DivergedError
 from headstart.reproduction.results import Results
 from headstart.reproduction.study import Piece, Study
@@ -55,7 +56,7 @@ def carry_out(
 
 def _open(study: Study, results: Results, seeds: Sequence[int], quick: bool) -> list[Piece]:
     """What is to do, seed by seed: an early stop leaves whole tables with fewer seeds."""
-    pieces = study.pieces(seeds, quick, results.records)
+    pieces = study.pieces(seeds, quick, results.seen)
     todo = [piece for piece in pieces if results.of(piece) is None]
     return sorted(todo, key=lambda piece: (piece.seed, str(piece.experiment.data)))
 
@@ -69,6 +70,9 @@ def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> 
         "fingerprint": piece.fingerprint,
         "config": experiment.to_table(),
     }
+    if piece.diagnosed_against is not None:
+        found = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
+        return {**about, **_kept_diagnosis(found)}
     started = (folder / "config.toml").exists()
     try:
         run = run_experiment(experiment, folder, resume=started, listener=listener, data=data)
@@ -116,6 +120,17 @@ def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
     return record
 
 
+def _kept_diagnosis(found: Diagnosis) -> dict[str, Any]:
+    table = found.to_table()
+    numbers = {key: table[key] for key in ("labels", "examples", "gammas", "pilot")}
+    return {
+        "diagnosis": _rounded({**numbers, "recommendation": reading_of(found).recommendation}),
+        "seconds": table["seconds"],
+        "evaluation_seconds": 0.0,
+        "host": host_facts(),
+    }
+
+
 def _group(summary: dict[str, Any], group: str) -> dict[str, Any] | None:
     """Mean accuracy over the clients after 0, 1, 2 … adaptation steps, and its tenth percentile."""
     curve = summary["adaptation"][group]
@@ -130,6 +145,8 @@ def _group(summary: dict[str, Any], group: str) -> dict[str, Any] | None:
 
 
 def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(v) for key, v in value.items()}
     if isinstance(value, list):
         return [_rounded(v) for v in value]
     return round(value, DIGITS) if isinstance(value, float) else value

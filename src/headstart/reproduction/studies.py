@@ -9,8 +9,17 @@ from headstart.reproduction.generalized import Generalized
 from headstart.reproduction.natural import NaturalClients
 from headstart.reproduction.study import Study
 from headstart.reproduction.table1 import Table1
+from headstart.reproduction.would_it_pay import WouldItPay
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (Table1(), Cost(), Aruba(), FirstVersion(), Generalized(), NaturalClients())
+    for study in (
+        Table1(),
+        Cost(),
+        Aruba(),
+        FirstVersion(),
+        Generalized(),
+        NaturalClients(),
+        WouldItPay(),
+    )
 }

@@ -34,6 +34,8 @@ class Piece:
     """Whether to keep every client's accuracy."""
     tuning: bool = False
     """Whether to use the training splits alone, split again."""
+    diagnosed_against: Experiment | None = None
+    """If given, the experiment is not carried out but diagnosed, with this baseline."""
 
     @property
     def seed(self) -> int:
@@ -45,7 +47,10 @@ class Piece:
         """What must agree for a stored result to count as this piece's."""
         table = self.experiment.to_table()
         del table["label"]
-        content = json.dumps([table, self.on_test, self.each_client, self.tuning], sort_keys=True)
+        parts = [table, self.on_test, self.each_client, self.tuning]
+        if self.diagnosed_against is not None:
+            parts.append(self.diagnosed_against.fingerprint())
+        content = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
@@ -80,6 +85,8 @@ class Study(Protocol):
     title: str
     summary: str
     """A line for the list of studies."""
+    reads: Sequence[str]
+    """Studies whose results this one uses: their cells come as ``study:cell``."""
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """All pieces known so far; some depend on the results of others (a tuned step size)."""

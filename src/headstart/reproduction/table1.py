@@ -91,6 +91,7 @@ class Table1:
     name = "per-fedavg-table1"
     title = "Per-FedAvg, Table 1"
     summary = "FedAvg + update against Per-FedAvg: MNIST and CIFAR-10, six settings"
+    reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """Every row with every method and seed; quick: three rows, which share programs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.reproduction.numbers import after
-from headstart.reproduction.quick import piece
+from headstart.reproduction.quick import QUICK_TRIES, piece
 from headstart.reproduction.study import Piece, Record
 
 TUNING_SEED = 1000
@@ -33,7 +33,7 @@ class Contender:
         done: Sequence[Record], **options: bool,
     ) -> list[Piece]:  # fmt: skip
         """The tries; once all are done, the best one with every seed."""
-        count = 2 if quick else len(self.tries)
+        count = QUICK_TRIES if quick else len(self.tries)
         tries = [self._try(table, number, quick) for number in range(count)]
         made = {one.fingerprint for one in tries}
         best = self.best([r for r in done if r["fingerprint"] in made], count)

@@ -12,6 +12,10 @@ by block, so that memory does not grow with their number.
     σ_G²  max_i mean_j ‖∇l_j − ∇f_i‖²        σ_H²  max_i mean_j ‖∇²l_j − ∇²f_i‖²
     κ_G   max_i mean_j ‖∇l_j − ∇f_i‖⁴        κ_H   max_i mean_j ‖∇²l_j − ∇²f_i‖⁴
     γ_G²  mean_i ‖∇f_i − ∇f‖²                γ_H²  mean_i ‖∇²f_i − ∇²f‖²
+
+and, for P §4.1, how fast one example's gradient and Hessian change with the example z:
+
+    L_Z   max ‖∇l(w, z) − ∇l(w, z′)‖ / ‖z − z′‖        ρ_Z   the same for ∇²l
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
+from headstart.heterogeneity import as_points, training_rows
 from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.options import require_at_least, require_positive
@@ -73,6 +78,9 @@ class Estimate:
     """Of one client, at most."""
     gradients: int
     """Gradients of one example; a Hessian-vector product counts as two."""
+    chance_G: float
+    """The part of γ_G that clients with the same distribution would show, for having so few
+    examples: the root of mean_i σ_i²/D_i, where γ_G was found."""
 
     def describe(self) -> str:
         """What the numbers are, in a sentence."""
@@ -167,12 +175,69 @@ def estimate(
         key = jax.random.fold_in(jax.random.key(seed), number)
         found.append(_at_point(losses, sample, w, inner_lr, key, iterations, probes))
     progress(len(points), len(points))
-    values, ranges = _largest(
+    values, ranges, chance = _largest(
         [jax.device_get(f) for f in found], np.asarray(sample.weights), probes
     )
     work = count * examples * (2 + 1 + 2 * iterations * (1 + 2 + count))
     work += count * probes * 2 * iterations * (examples + 1)
-    return Estimate(Constants(**values), ranges, len(points), count, examples, len(points) * work)
+    return Estimate(
+        Constants(**values), ranges, len(points), count, examples, len(points) * work, chance
+    )
+
+
+class Sensitivity(NamedTuple):
+    """How fast the loss's derivatives change with the example; lower estimates."""
+
+    L_z: float
+    rho_z: float
+
+
+def sensitivity(
+    data: FederatedDataset,
+    model: Model,
+    points: Sequence[Tree],
+    *,
+    pairs: int = 64,
+    iterations: int = 8,
+    seed: int = 0,
+) -> Sensitivity:
+    """The largest values over pairs of training examples of random clients, at these parameters."""
+    require_at_least(1, pairs=pairs, iterations=iterations)
+    rng = np.random.default_rng(seed)
+    rows = [training_rows(data, rng, pairs) for _ in range(2)]
+    one, other = (as_points(data, some, seed=seed) for some in rows)
+    apart = np.linalg.norm(one - other, axis=1)
+    losses = _each(Classification(model, data.schema))
+    batches = [(jnp.asarray(data.x[some]), jnp.asarray(data.y[some])) for some in rows]
+    found = [_changes(losses, w, batches, jax.random.key(seed), iterations) for w in points]
+    different = apart > 0
+    if not np.any(different):
+        return Sensitivity(0.0, 0.0)
+    rates = np.array(jax.device_get(found))[:, :, different] / apart[different]
+    return Sensitivity(*map(float, np.max(rates, axis=(0, 2))))
+
+
+@partial(jax.jit, static_argnames=("losses", "iterations"))
+def _changes(
+    losses: Losses, w: Tree, batches: Any, key: Any, iterations: int
+) -> tuple[Array, Array]:
+    """‖∇l(z) − ∇l(z′)‖ and ‖∇²l(z) − ∇²l(z′)‖ of every pair."""
+
+    def one(pair: tuple[Any, Any, Array]) -> tuple[Array, Array]:
+        first, second, number = pair
+
+        def difference(w: Tree) -> Array:
+            a, b = (jax.tree.map(lambda leaf: leaf[None], z) for z in (first, second))
+            return losses(w, a)[0] - losses(w, b)[0]
+
+        curvature = _spectral_norm(
+            lambda v: _product(difference, w, v),
+            shape=w, key=jax.random.fold_in(key, number), iterations=iterations,
+        )  # fmt: skip
+        return norm(jax.grad(difference)(w)), curvature
+
+    count = len(jax.tree.leaves(batches[0])[0])
+    return jax.lax.map(one, (*batches, jnp.arange(count)))
 
 
 class _Found(NamedTuple):
@@ -281,8 +346,8 @@ def _example_errors(losses: Losses, w: Tree, batch: Any, mean: Tree) -> Float[Ar
 
 def _largest(
     found: Sequence[_Found], weights: np.ndarray, probes: int
-) -> tuple[dict[str, float], dict[str, Range]]:
-    """Over points and clients; moments with the sampling error of the largest."""
+) -> tuple[dict[str, float], dict[str, Range], float]:
+    """Over points and clients; moments with the sampling error of the largest; γ_G by chance."""
     values: dict[str, float] = {}
     ranges: dict[str, Range] = {}
 
@@ -315,7 +380,11 @@ def _largest(
         squares = [np.asarray(getattr(f, attribute), float) ** 2 for f in found]
         chosen = max(squares, key=np.mean)
         keep(name, float(np.mean(chosen)), float(np.std(chosen) / np.sqrt(len(chosen))), root=True)
-    return {field.name: values[field.name] for field in fields(Constants)}, ranges
+    where = int(np.argmax([np.mean(np.asarray(f.gradient_gap, float) ** 2) for f in found]))
+    share = weights.astype(float)
+    noise = np.sum(share**2 * gradient_errors[where] ** 2, axis=1)
+    chance = float(np.sqrt(np.mean(noise)))
+    return {field.name: values[field.name] for field in fields(Constants)}, ranges, chance
 
 
 def _each(objective: Classification) -> Losses:

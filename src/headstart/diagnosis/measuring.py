@@ -1,0 +1,175 @@
+"""All that a diagnosis consists of, measured: sizes, distances, γ's, and a pilot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from headstart.data.federated import FederatedDataset
+from headstart.data.summary import describe
+from headstart.diagnosis.pilot import ListenerFor, Pilot, pilot
+from headstart.errors import DataError
+from headstart.heterogeneity import (
+    Distances,
+    implied_by_labels,
+    implied_by_transport,
+    label_distributions,
+    total_variation,
+    wasserstein,
+)
+from headstart.options import require_at_least
+from headstart.runs.config import Experiment
+from headstart.runs.training import Listener
+from headstart.theory.constants import Estimate, Sensitivity, estimate_from_data, sensitivity
+
+PILOT_SHARE = 5
+"""The pilot trains for a fifth of the rounds: where the methods' order could mostly be seen in
+studies of a thousand rounds, and not at a tenth."""
+MOST_CLIENTS = 200
+"""Of more known clients, so many are looked at."""
+FEW_CLIENTS, FEW_EXAMPLES = 20, 32
+"""Looked at for constants: Hessians of so many clients and examples take seconds, not minutes."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The numbers; :func:`headstart.diagnosis.reading_of` puts them into words."""
+
+    about: Mapping[str, Any]
+    """What ``headstart data describe`` says."""
+    names: Sequence[str]
+    """Of the clients looked at."""
+    label_shares: np.ndarray
+    """(clients looked at, classes)."""
+    train_counts: np.ndarray
+    labels: Distances
+    """Total variation of the labels."""
+    examples: Distances
+    """1-Wasserstein of the examples."""
+    estimate: Estimate
+    sensitivity: Sensitivity
+    pilot: Pilot
+    seconds: float
+
+    def gammas(self) -> dict[str, dict[str, float]]:
+        """γ_G and γ_H as measured, the part of chance, and what the distances allow at most."""
+        c = self.estimate.constants
+        return {
+            "measured": {"gamma_G": c.gamma_G, "gamma_H": c.gamma_H},
+            "by chance": {"gamma_G": self.estimate.chance_G},
+            "labels allow": asdict(implied_by_labels(self.labels, B=c.B, L=c.L)),
+            "examples allow": asdict(
+                implied_by_transport(
+                    self.examples, L_z=self.sensitivity.L_z, rho_z=self.sensitivity.rho_z
+                )
+            ),
+        }
+
+    def to_table(self) -> dict[str, Any]:
+        """For machines: all numbers but the matrices of distances."""
+        made = self.pilot
+        return {
+            "data": dict(self.about),
+            "labels": distance_facts(self.labels),
+            "examples": distance_facts(self.examples),
+            "constants": asdict(self.estimate.constants),
+            "gammas": self.gammas(),
+            "pilot": {
+                "rounds": made.rounds,
+                "repetitions": len(made.meta),
+                "adapt_steps": made.adapt_steps,
+                "options": {name: dict(options) for name, options in made.options.items()},
+                "common": float(made.common.mean()),
+                "updated": float(made.updated.mean()),
+                "meta": float(made.meta.mean()),
+                "gain_of_updating": list(made.of_updating),
+                "gain_of_meta_learning": list(made.of_meta_learning),
+                "gradient_evaluations": made.gradient_evaluations,
+            },
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def distance_facts(distances: Distances) -> dict[str, Any]:
+    """A distance in a few numbers."""
+    return {
+        "how": distances.how,
+        "mean": float(distances.to_mean.mean()),
+        "by_chance": float(distances.chance.mean()),
+        "share_beyond_chance": float(distances.beyond_chance.mean()),
+    }
+
+
+def diagnose(
+    experiment: Experiment,
+    *,
+    baseline: Experiment | None = None,
+    data: FederatedDataset | None = None,
+    tries: Sequence[Mapping[str, Any]] = ({},),
+    rounds: int | None = None,
+    repetitions: int = 3,
+    say: Callable[[str], None] = lambda line: None,
+    listener: ListenerFor = lambda label: Listener(),
+) -> Diagnosis:
+    """Look at the known clients' training data, and train a little.
+
+    Per-FedAvg as the experiment says, against FedAvg with the same options, or as ``baseline``
+    says. ``data`` is what ``experiment.build_data()`` would give, if the caller has it already.
+    """
+    begin = time.monotonic()
+    data = experiment.build_data() if data is None else data
+    if data.known_clients < 2:
+        raise DataError("a diagnosis compares clients: at least two known ones are needed")
+    rounds = max(20, experiment.rounds // PILOT_SHARE) if rounds is None else rounds
+    require_at_least(1, rounds=rounds, repetitions=repetitions)
+    some = some_clients(data, MOST_CLIENTS, experiment.seed)
+    say("distances between clients")
+    labels = total_variation(some, clients=MOST_CLIENTS)
+    examples = wasserstein(some, clients=50)
+    ours, plain = (
+        _prepared(one, data, some)
+        for one in (_per_fedavg(experiment), baseline or experiment.with_algorithm("fedavg"))
+    )
+    made, models = pilot(
+        ours, plain, some.for_tuning(), rounds=rounds, repetitions=repetitions, tries=tries,
+        listener=listener,
+    )  # fmt: skip
+    say("constants of the theory")
+    model, inner_lr = ours.build_model(), float(made.options["per-fedavg"]["inner_lr"])
+    found = estimate_from_data(
+        some, model, models[:1], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES
+    )
+    return Diagnosis(
+        describe(data), [some.name(client) for client in range(some.known_clients)],
+        label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
+        sensitivity(some, model, models[:1]), made, time.monotonic() - begin,
+    )  # fmt: skip
+
+
+def some_clients(data: FederatedDataset, most: int, seed: int) -> FederatedDataset:
+    """The known clients, or of more than ``most`` a random choice."""
+    if data.known_clients <= most:
+        return data.part(0, data.known_clients)
+    chosen = np.sort(np.random.default_rng(seed).permutation(data.known_clients)[:most])
+    return data.of(chosen)
+
+
+def _per_fedavg(experiment: Experiment) -> Experiment:
+    if experiment.algorithm["name"] == "per-fedavg":
+        return experiment
+    return experiment.with_algorithm("per-fedavg")
+
+
+def _prepared(experiment: Experiment, data: FederatedDataset, some: FederatedDataset) -> Experiment:
+    """With as many active clients as the experiment has, and at least one step at test time."""
+    share = min(1.0, experiment.participation * data.known_clients / some.known_clients)
+    steps = max(1, experiment.evaluation.adapt_steps)
+    return replace(
+        experiment,
+        participation=share,
+        evaluation=replace(experiment.evaluation, adapt_steps=steps),
+    )

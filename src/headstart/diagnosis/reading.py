@@ -1,0 +1,104 @@
+"""What the numbers mean for somebody who must decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from headstart.diagnosis.measuring import Diagnosis
+from headstart.diagnosis.pilot import WORTH, Gain
+from headstart.heterogeneity import Distances
+
+Recommendation = Literal["per-fedavg", "fedavg-update", "one-model"]
+TITLES: dict[Recommendation, str] = {
+    "per-fedavg": "Yes: train a start for personalisation (Per-FedAvg).",
+    "fedavg-update": "Personalise, but plain FedAvg is start enough.",
+    "one-model": "No: one common model serves these clients as well.",
+}
+DIFFERENT, MIXED = 0.5, 0.2
+"""Shares of clients beyond chance; one in twenty is there by chance alone."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A recommendation and its reasons."""
+
+    recommendation: Recommendation
+    sentences: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """The recommendation in a sentence."""
+        return TITLES[self.recommendation]
+
+
+def reading_of(diagnosis: Diagnosis) -> Reading:
+    """The reading: decided by the pilot, explained by the distances."""
+    made = diagnosis.pilot
+    meta, updating = made.of_meta_learning, made.of_updating
+    recommendation: Recommendation = (
+        "per-fedavg" if meta.pays else "fedavg-update" if updating.pays else "one-model"
+    )
+    steps = f"{made.adapt_steps} step{'s' * (made.adapt_steps != 1)}"
+    sentences = [
+        _differ("labels", "total variation", diagnosis.labels),
+        _differ("examples", "Wasserstein distance", diagnosis.examples),
+        f"In a pilot of {made.rounds} rounds, {steps} on own data changed FedAvg's accuracy by "
+        f"{updating} points ({made.common.mean():.1f} → {made.updated.mean():.1f} %): "
+        + _worth(updating, "personalising pays", "personalising does not pay by itself"),
+        f"Starting from Per-FedAvg instead gave {made.meta.mean():.1f} %, {meta} points: "
+        + _worth(meta, "meta-learning pays", "meta-learning adds nothing that can be told"),
+        _most_different(diagnosis),
+        *_caveats(diagnosis),
+    ]
+    return Reading(recommendation, sentences)
+
+
+def _differ(what: str, measure: str, distances: Distances) -> str:
+    share = float(distances.beyond_chance.mean())
+    if share >= DIFFERENT:
+        words = f"Clients differ in their {what}"
+    elif share >= MIXED:
+        words = f"Some clients differ in their {what}"
+    else:
+        words = f"Clients differ in their {what} no more than chance explains"
+    return (
+        f"{words}: {100 * share:.0f} % are farther from the mean than 95 % of clients of their "
+        f"size would be by chance (mean {measure} {distances.to_mean.mean():.2f}, by chance up to "
+        f"{distances.chance.mean():.2f})."
+    )
+
+
+def _worth(gain: Gain, yes: str, no: str) -> str:
+    if gain.pays:
+        return f"{yes}."
+    if gain.mean >= WORTH:
+        return f"{no}: it may be an accident; more repetitions can tell."
+    return f"{no} (less than {WORTH:g} point)."
+
+
+def _most_different(diagnosis: Diagnosis) -> str:
+    """Who is farthest from the mean."""
+    found = diagnosis.examples
+    order = np.argsort(-found.to_mean, kind="stable")[:5]
+    names = ", ".join(str(diagnosis.names[int(found.clients[i])]) for i in order)
+    return f"Farthest from the mean: {names}."
+
+
+def _caveats(diagnosis: Diagnosis) -> list[str]:
+    """What could make the reading wrong."""
+    found = []
+    meta = diagnosis.pilot.of_meta_learning
+    alike = max(d.beyond_chance.mean() for d in (diagnosis.labels, diagnosis.examples)) < MIXED
+    if meta.pays and alike:
+        found.append(
+            "The gain does not come from differences between clients, as they hardly differ: other "
+            "step sizes for FedAvg may give it too."
+        )
+    if diagnosis.train_counts.min() < 10:
+        few = int(np.sum(diagnosis.train_counts < 10))
+        found.append(f"{few} clients have fewer than 10 training examples, which says little.")
+    return found
