@@ -98,3 +98,26 @@ def test_impossible_numbers_are_refused() -> None:
             wasserstein(data, **wrong)
     with pytest.raises(ConfigError, match="how='fast'"):
         wasserstein(data, how="fast")  # type: ignore[arg-type]
+
+
+def test_what_chance_explains_shrinks_with_the_root_of_the_size() -> None:
+    """Two classes at one half: TV is |share − ½|, below 1.96·½/√m for 95 %."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for size in (16, 16, 64, 256):
+        y = rng.permutation(np.arange(size) % 2)
+        x = rng.normal(size=(size, 3)).astype(np.float32)
+        parts.append((x, y, x[:1], y[:1]))
+    data = from_clients(parts, Schema(shape=(3,), classes=2))
+    found = total_variation(data)
+    expected = 1.96 * 0.5 / np.sqrt([16, 16, 64, 256])
+    np.testing.assert_allclose(found.chance, expected, rtol=0.3)
+    assert not found.beyond_chance.any()
+    apart = wasserstein(data)
+    assert apart.chance[0] > apart.chance[2] > apart.chance[3] > 0
+
+
+def test_a_shifted_client_is_beyond_chance() -> None:
+    found = wasserstein(federation([0, 0, 0, 9], [[0]] * 4))
+    assert found.beyond_chance[3] and np.argmax(found.to_mean) == 3
+    assert not wasserstein(federation([0, 0, 0, 0], [[0]] * 4)).beyond_chance.any()

@@ -12,6 +12,7 @@ from headstart.cli.main import app
 from headstart.errors import HeadstartError
 from headstart.reproduction import STUDIES, Results
 from headstart.reproduction.page import IMAGES, contents
+from headstart.reproduction.quick import ROUNDS
 from reproduction.records import record
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,8 @@ def test_verdicts_follow_the_numbers(tmp_path: Path) -> None:
 
 def test_small_versions_and_adaptation_on_test_data_are_marked(tmp_path: Path) -> None:
     results = Results(tmp_path, "per-fedavg-table1")
-    more = {"known_adapted_on_test": [0.1, 0.9], "config": {"data": {"source": "digits"}}}
+    config = {"data": {"source": "digits"}, "rounds": ROUNDS}
+    more = {"known_adapted_on_test": [0.1, 0.9], "config": config}
     results.add(record("mnist-10/fedavg", 0, 0.1, 0.8, **more))
     text, _ = contents(tmp_path)
     assert "Made with `--quick`" in text and "⚠ The same models **adapted on" in text

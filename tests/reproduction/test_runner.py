@@ -32,6 +32,7 @@ class Small:
     name = "small"
     title = "Small"
     summary = "two cells"
+    reads: Sequence[str] = ()
 
     def __init__(self, rounds: int = 6) -> None:
         self.rounds = rounds

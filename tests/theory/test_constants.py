@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
 
+from headstart import heterogeneity
 from headstart.errors import ConfigError
 from headstart.models import Classification, mlp
 from headstart.theory.constants import (
@@ -18,6 +20,7 @@ from headstart.theory.constants import (
     estimate_from_data,
     mean_loss,
     sample_clients,
+    sensitivity,
 )
 
 D = 5
@@ -147,3 +150,42 @@ def test_the_mean_loss_is_the_mean_over_clients_of_their_means() -> None:
             float(objective.loss(w, (jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows]))))
         )
     assert mean_loss(data, tiny.MODEL, w, examples=1000) == pytest.approx(np.mean(each), rel=1e-5)
+
+
+def test_the_part_of_gamma_that_few_examples_explain() -> None:
+    """mean_i σ_i²/D_i at the point where γ_G is largest."""
+    each, sample = quadratic()
+    points = [np.zeros(D), np.full(D, 2.0)]
+    found = estimate(each, sample, [jnp.asarray(p, jnp.float32) for p in points], inner_lr=0.1)
+    a, b = (np.asarray(part, float) for part in sample.batch)
+    gradients = [np.einsum("cnij,j->cni", a, w) - b for w in points]
+    spread = [np.mean(np.sum((g.mean(1) - g.mean((0, 1))) ** 2, -1)) for g in gradients]
+    g = gradients[int(np.argmax(spread))]
+    noise = np.mean(np.sum((g - g.mean(1, keepdims=True)) ** 2, -1), axis=1) / 12
+    assert found.chance_G == pytest.approx(np.sqrt(np.mean(noise)), rel=1e-4)
+
+
+def test_sensitivity_to_the_example_against_all_derivatives_written_out() -> None:
+    data, model = tiny.federation(), tiny.MODEL
+    w = model.init(jax.random.key(3), data.schema)
+    found = sensitivity(data, model, [w], pairs=20, iterations=60, seed=5)
+    flat, back = jax.flatten_util.ravel_pytree(w)
+    objective = Classification(model, data.schema)
+    rng = np.random.default_rng(5)
+    rows = [heterogeneity.training_rows(data, rng, 20) for _ in range(2)]
+    z = [heterogeneity.as_points(data, some, seed=5) for some in rows]
+    slopes, curvatures = [], []
+    for i, j, apart in zip(*rows, np.linalg.norm(z[0] - z[1], axis=1), strict=True):
+        if i == j:
+            continue
+
+        def loss(v: jax.Array, row: int) -> jax.Array:
+            batch = (jnp.asarray(data.x[row : row + 1]), jnp.asarray(data.y[row : row + 1]))
+            return objective.score(back(v), batch).loss[0]
+
+        g = jax.grad(loss)(flat, i) - jax.grad(loss)(flat, j)
+        h = jax.hessian(loss)(flat, i) - jax.hessian(loss)(flat, j)
+        slopes.append(float(jnp.linalg.norm(g)) / apart)
+        curvatures.append(float(np.linalg.norm(np.asarray(h), 2)) / apart)
+    assert found.L_z == pytest.approx(max(slopes), rel=1e-4)
+    assert found.rho_z == pytest.approx(max(curvatures), rel=1e-2)

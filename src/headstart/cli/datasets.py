@@ -30,7 +30,7 @@ def build(
     from headstart.options import convert
     from headstart.runs.config import apply_setting
 
-    table = _table_of(target)
+    table = table_of(target)
     for setting in settings or []:
         inside = setting.startswith(("data.", "seed="))
         apply_setting(table, setting if inside else f"data.{setting}")
@@ -43,7 +43,7 @@ def build(
     return resolved, data_build.build(resolved, seed=chosen)
 
 
-def _table_of(target: str | None) -> dict[str, Any]:
+def table_of(target: str | None) -> dict[str, Any]:
     """What an experiment file would say for this source, path or experiment file."""
     from headstart.data import SOURCES
     from headstart.errors import ConfigError

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from headstart.cli import compare, data, personalize, plan, report, reproduce, run
+from headstart.cli import compare, data, diagnose, personalize, plan, report, reproduce, run
 from headstart.errors import HeadstartError, ProcessLostError
 from headstart.machine import use_all_cores
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("personalize")(personalize.personalize)
+app.command("diagnose")(diagnose.diagnose)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)

@@ -41,6 +41,7 @@ class Diagnosis:
 
     about: Mapping[str, Any]
     """What ``headstart data describe`` says."""
+    class_names: Sequence[str]
     names: Sequence[str]
     """Of the clients looked at."""
     label_shares: np.ndarray
@@ -130,12 +131,13 @@ def diagnose(
     say("distances between clients")
     labels = total_variation(some, clients=MOST_CLIENTS)
     examples = wasserstein(some, clients=50)
+    tuning = some.for_tuning()
     ours, plain = (
-        _prepared(one, data, some)
+        _prepared(one, data, tuning)
         for one in (_per_fedavg(experiment), baseline or experiment.with_algorithm("fedavg"))
     )
     made, models = pilot(
-        ours, plain, some.for_tuning(), rounds=rounds, repetitions=repetitions, tries=tries,
+        ours, plain, tuning, rounds=rounds, repetitions=repetitions, tries=tries,
         listener=listener,
     )  # fmt: skip
     say("constants of the theory")
@@ -143,11 +145,17 @@ def diagnose(
     found = estimate_from_data(
         some, model, models[:1], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES
     )
+    names = [some.name(client) for client in range(some.known_clients)]
     return Diagnosis(
-        describe(data), [some.name(client) for client in range(some.known_clients)],
+        describe(data), class_names(data), names,
         label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
         sensitivity(some, model, models[:1]), made, time.monotonic() - begin,
     )  # fmt: skip
+
+
+def class_names(data: FederatedDataset) -> list[str]:
+    """As the data calls them, or numbers."""
+    return [str(name) for name in data.schema.class_names or range(data.schema.classes)]
 
 
 def some_clients(data: FederatedDataset, most: int, seed: int) -> FederatedDataset:
@@ -164,12 +172,20 @@ def _per_fedavg(experiment: Experiment) -> Experiment:
     return experiment.with_algorithm("per-fedavg")
 
 
-def _prepared(experiment: Experiment, data: FederatedDataset, some: FederatedDataset) -> Experiment:
-    """With as many active clients as the experiment has, and at least one step at test time."""
-    share = min(1.0, experiment.participation * data.known_clients / some.known_clients)
+def _prepared(
+    experiment: Experiment, data: FederatedDataset, tuning: FederatedDataset
+) -> Experiment:
+    """With as many active clients as the experiment has, at least one step at test time, and
+    batches that fit clients of whose training data a part is kept aside.
+    """
+    share = min(1.0, experiment.participation * data.known_clients / tuning.known_clients)
     steps = max(1, experiment.evaluation.adapt_steps)
+    most = int(np.max(tuning.train_counts))
+    batch = experiment.algorithm["batch_size"]
+    fits = min(batch, most) if isinstance(batch, int) else [min(size, most) for size in batch]
     return replace(
         experiment,
         participation=share,
+        algorithm={**experiment.algorithm, "batch_size": fits},
         evaluation=replace(experiment.evaluation, adapt_steps=steps),
     )

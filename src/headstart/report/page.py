@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headstart.errors import OutputError
 from headstart.files import write_bytes
-from headstart.report.content import content_of
+from headstart.report.content import Content, content_of
 from headstart.report.gathering import read
 from headstart.report.reading import Comparison, Run
 
@@ -53,17 +53,21 @@ def figures_folder(page: Path) -> str:
 
 def render(thing: Run | Comparison, figures: str = "figures") -> str:
     """The page's text."""
+    from headstart.report.plots import plots_of
+
+    return assemble(content_of(thing), plots_of(thing), figures)
+
+
+def assemble(content: Content, plots: Sequence[Plot], figures: str) -> str:
+    """Texts and plots as one page that needs nothing else."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
-    from headstart.report.plots import plots_of
-
     env = environment()
-    plots = plots_of(thing)
     library = get_plotlyjs().replace("\r\n", "\n")
     code = source(env, "report.js")
     return env.get_template("report.html").render(
-        content=content_of(thing),
+        content=content,
         plots=plots,
         figures=figures,
         style=Markup(source(env, "report.css")),

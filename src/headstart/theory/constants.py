@@ -85,7 +85,8 @@ class Estimate:
     def describe(self) -> str:
         """What the numbers are, in a sentence."""
         return (
-            f"lower estimates: the largest values at {self.points} points of the trajectory, over "
+            f"lower estimates: the largest values at {self.points} "
+            f"point{'s' * (self.points != 1)} of the trajectory, over "
             f"{self.clients} clients and at most {self.examples} examples of each; ranges are 95 % "
             "confidence for the sampling of examples, not for points elsewhere"
         )

@@ -1,0 +1,177 @@
+"""The diagnosis: what it measures, what it must not look at, and what it then says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from headstart.cli.main import app
+from headstart.diagnosis import Diagnosis, diagnose, reading_of
+from headstart.diagnosis.measuring import some_clients
+from headstart.diagnosis.page import content_of, order_of, plots_of
+from headstart.diagnosis.pilot import Pilot, gain
+from headstart.errors import DataError, HeadstartError
+from headstart.heterogeneity import Distances
+from headstart.runs.config import Experiment
+from headstart.simulation.statistics import half_width
+
+SMALL: dict[str, Any] = {
+    "rounds": 10,
+    "data": {"source": "digits", "partition": "class-groups", "clients": 10, "new_clients": 2},
+    "model": {"name": "logistic"},
+    "algorithm": {
+        "name": "per-fedavg", "inner_lr": 0.1, "local_lr": 0.1, "local_steps": 2, "batch_size": 8,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return Experiment.from_table(SMALL)
+
+
+@pytest.fixture(scope="module")
+def found(experiment: Experiment) -> Diagnosis:
+    return diagnose(experiment, rounds=4, repetitions=2)
+
+
+def test_clients_by_class_differ_beyond_chance_and_dealt_ones_do_not(found: Diagnosis) -> None:
+    assert found.labels.beyond_chance.all() and found.examples.beyond_chance.all()
+    table = {**SMALL, "data": {"source": "digits", "partition": "iid", "clients": 20}}
+    alike = diagnose(Experiment.from_table(table), rounds=1, repetitions=2)
+    assert alike.labels.beyond_chance.mean() < 0.2
+    assert alike.examples.beyond_chance.mean() < 0.2
+
+
+def test_held_out_data_and_new_clients_are_not_looked_at(
+    experiment: Experiment, found: Diagnosis
+) -> None:
+    data = experiment.build_data()
+    x = np.array(data.x)
+    for client in range(data.clients):
+        start, stop = data.offsets[client], data.offsets[client + 1]
+        known = client < data.known_clients
+        x[start + (data.train_counts[client] if known else 0) : stop] = 77
+    other = diagnose(
+        experiment, data=replace(data, x=x, validated=True), rounds=4, repetitions=2
+    ).to_table()
+    same = found.to_table()
+    for table in (other, same):
+        del table["seconds"]
+    assert other == same
+
+
+def test_the_pilot_trains_both_methods_and_counts_gradients(found: Diagnosis) -> None:
+    made = found.pilot
+    assert made.common.shape == made.updated.shape == made.meta.shape == (2, 8)
+    assert made.options["fedavg"]["name"] == "fedavg"
+    # 4 active clients × 4 rounds × 2 steps, twice; FedAvg 1 gradient, Per-FedAvg (exact) 4.
+    assert made.gradient_evaluations == 2 * 4 * 4 * 2 * (1 + 4)
+    gammas = found.gammas()
+    assert 0 < gammas["by chance"]["gamma_G"] < gammas["measured"]["gamma_G"]
+    assert gammas["measured"]["gamma_G"] < gammas["examples allow"]["gamma_G"]
+
+
+def test_a_gain_is_as_uncertain_as_the_wider_of_clients_and_repetitions() -> None:
+    differences = np.array([[1.0, 2.0, 6.0], [2.0, 3.0, 7.0]])
+    made = gain(differences)
+    assert made.mean == pytest.approx(3.5)
+    widths = half_width([1.5, 2.5, 6.5]), half_width([3.0, 4.0])
+    assert made.half_width == pytest.approx(max(w for w in widths if w is not None))
+    assert str(made) == f"+3.5 ± {made.half_width:.1f}"
+
+
+def with_pilot(found: Diagnosis, common: float, updated: float, meta: float) -> Diagnosis:
+    """The same clients with another outcome of the pilot."""
+    noise = np.random.default_rng(0).normal(scale=0.2, size=(3, 8))
+    shifted = Pilot(
+        10, 1, common + noise, updated - noise, meta + noise[::-1], found.pilot.options, 1
+    )
+    return replace(found, pilot=shifted)
+
+
+@pytest.mark.parametrize(
+    "accuracies, recommendation, words",
+    [
+        ((50, 60, 70), "per-fedavg", "meta-learning pays."),
+        ((50, 60, 60.2), "fedavg-update", "adds nothing that can be told"),
+        ((50, 60, 50), "fedavg-update", "-10.0 ±"),
+        ((50, 50.1, 50), "one-model", "does not pay by itself"),
+        ((50, 40, 45), "per-fedavg", "does not pay by itself"),
+    ],
+)
+def test_the_reading_follows_the_pilot(
+    found: Diagnosis, accuracies: tuple[float, float, float], recommendation: str, words: str
+) -> None:
+    reading = reading_of(with_pilot(found, *accuracies))
+    assert reading.recommendation == recommendation
+    assert words in " ".join(reading.sentences)
+    assert "Clients differ in their labels: 100 %" in " ".join(reading.sentences)
+
+
+def test_many_clients_are_sampled(experiment: Experiment) -> None:
+    data = experiment.build_data()
+    some = some_clients(data, 3, seed=1)
+    assert some.clients == some.known_clients == 3
+    chosen = [int(name) for name in some.names or []]
+    for place, client in enumerate(chosen):
+        np.testing.assert_array_equal(some.client(place).x_train, data.client(client).x_train)
+        np.testing.assert_array_equal(some.client(place).y_test, data.client(client).y_test)
+    assert some_clients(data, 8, seed=1).known_clients == 8
+
+
+def test_clients_that_are_alike_stand_side_by_side() -> None:
+    place = np.array([0.0, 10.0, 0.1, 10.1])
+    apart = np.abs(place[:, None] - place)
+    order = order_of(Distances(np.arange(4), apart, place, "by hand", place)).tolist()
+    assert {frozenset(order[:2]), frozenset(order[2:])} == {frozenset((0, 2)), frozenset((1, 3))}
+
+
+def test_the_page_has_every_part(found: Diagnosis) -> None:
+    content = content_of(found, reading_of(found), "headstart diagnose")
+    assert [table.title for table in content.tables][-1] == "Pilot"
+    assert len(plots_of(found)) == 3
+    assert len(content.details[0].rows) == 8
+
+
+def test_the_command_prints_a_reading_and_keeps_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(Experiment.from_table(SMALL).to_toml(), encoding="utf-8")
+    words = ["diagnose", str(path), "--rounds", "2", "--repetitions", "2"]
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, [*words, "--out", str(out)], env={"COLUMNS": "100"})
+    assert done.exit_code == 0, done.output
+    assert "Pilot" in done.output and "gradient evaluations" in done.output
+    stored = json.loads((out / "diagnosis.json").read_text(encoding="utf-8"))
+    assert stored["recommendation"] in ("per-fedavg", "fedavg-update", "one-model")
+    assert (out / "report.html").exists() and (out / "figures/distances.svg").exists()
+    with pytest.raises(HeadstartError, match="exists already"):
+        CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
+
+
+def test_data_alone_can_be_diagnosed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["who,a,b,label"]
+    for client in range(4):
+        for _ in range(20):
+            x = rng.normal(size=2)
+            lines.append(f"c{client},{x[0]:.3f},{x[1]:.3f},{int((x[0] > 0) ^ (client % 2))}")
+    table = tmp_path / "people.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ["diagnose", str(table), "--set", "data.client=who", "--set", "data.label=label"]
+    words += ["--rounds", "2", "--repetitions", "2", "--out", str(tmp_path / "out"), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["data"]["known_clients"] == 4
+
+
+def test_one_client_cannot_be_compared(experiment: Experiment) -> None:
+    alone = experiment.build_data().part(0, 1)
+    with pytest.raises(DataError, match="at least two"):
+        diagnose(experiment, data=alone)
