@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from headstart.cli.main import app
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
 from headstart.diagnosis.measuring import some_clients
-from headstart.diagnosis.page import content_of, order_of, plots_of
+from headstart.diagnosis.page import content_of, order_of, plots_of, write_diagnosis
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
 from headstart.heterogeneity import Distances
@@ -175,3 +175,14 @@ def test_one_client_cannot_be_compared(experiment: Experiment) -> None:
     alone = experiment.build_data().part(0, 1)
     with pytest.raises(DataError, match="at least two"):
         diagnose(experiment, data=alone)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_the_page_opens_without_complaints(chromium: str, found: Diagnosis, tmp_path: Path) -> None:
+    from report.test_browser import browse, complaints
+
+    page = write_diagnosis(found, reading_of(found), "headstart diagnose", tmp_path / "out")
+    dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom")
+    assert complaints(log) == []
+    assert dom.count('class="panel js-plotly-plot"') == 3 and "heatmaplayer" in dom

@@ -103,6 +103,11 @@ def run(
     except KeyboardInterrupt:
         typer.echo(f"interrupted; go on with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
+    if plan.evaluation.gradient_norm:
+        from headstart.diagnosis.promise import write_promise
+
+        typer.echo("constants of the theory, for the bound", err=True)
+        write_promise(plan, plan.build_data(), result, folder)
     if page:
         from headstart.report.page import make_report
 

@@ -102,6 +102,12 @@ def run_figures(run: Run) -> dict[str, Figure]:
         mark_steps(axes, run.summary.adapt_steps)
         label_ends(axes, curves)
         found["adaptation"] = figure
+    if curves := lines.run_stationarity(run):
+        figure, (axes,) = panels(1, width=5.0)
+        draw_lines(axes, curves, "round", "‖∇F‖²", "How stationary the model is")
+        axes.set_yscale("log")
+        axes.legend(fontsize=8)
+        found["stationarity"] = figure
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headstart.report.palette import GROUP_COLOURS, Look, method_looks
+from headstart.report.palette import BLUE, GREY, GROUP_COLOURS, SKY, Look, method_looks
 from headstart.report.reading import Comparison, Evaluation, Method, Run
 from headstart.report.records import GROUPS, KNOWN, NEW, Curve, Numbers, Stat
 from headstart.report.spread import over_seeds
@@ -74,6 +74,25 @@ def run_adaptation(run: Run) -> list[Line]:
     """Accuracy against adaptation steps, band over clients."""
     looks = {g: replace(group_look(g), label=SHORT[g]) for g in GROUPS}
     return [_curve_line(looks[g], curve) for g, curve in run.summary.curves.items()]
+
+
+def run_stationarity(run: Run) -> list[Line]:
+    """‖∇F‖² at the random iterates, its mean so far, and what the theorem promises of that mean."""
+    found = [(e.round, e.gradient_norm_squared) for e in run.evaluations]
+    some = [(k, v) for k, v in found if v is not None and k > 0]
+    if not some:
+        return []
+    rounds = tuple(float(k) for k, _ in some)
+    values = tuple(v for _, v in some)
+    means = tuple(sum(values[: i + 1]) / (i + 1) for i in range(len(values)))
+    lines = [
+        Line(Look("each", "at a random iterate", SKY, "dot"), rounds, values),
+        Line(Look("mean", "mean so far", BLUE), rounds, means),
+    ]
+    if run.promise is not None and run.promise.rounds:
+        look = Look("bound", "promised at most", GREY, "dash")
+        lines.append(Line(look, tuple(map(float, run.promise.rounds)), run.promise.total))
+    return lines
 
 
 def run_loss(run: Run, axis: Axis) -> list[Line]:

@@ -83,10 +83,12 @@ def lines_panel(
     *,
     steps: int | None = None,
     floor: float | None = None,
+    log: bool = False,
 ) -> Figure:
     """Lines with bands; one box names all lines at a position, if they share positions.
 
-    ``steps`` is where a dotted line stands, ``floor`` the lowest accuracy on the axis.
+    ``steps`` is where a dotted line stands, ``floor`` the lowest accuracy on the axis; ``log`` is
+    for numbers of very different size.
     """
     percent = y_title.endswith("(%)")
     numbers = [v for line in lines for v in (*line.y, *line.low) if v is not None]
@@ -101,7 +103,7 @@ def lines_panel(
         traces,
         title=title,
         x={"title": x_title} | ({"dtick": 1} if few else {}),
-        y={"title": y_title, "range": limits},
+        y={"title": y_title} | ({"type": "log", "dtick": 1} if log else {"range": limits}),
         hovermode="x unified" if shared else "closest",
         shapes=[marker] if steps else [],
     )

@@ -90,6 +90,32 @@ def run_plots(run: Run) -> list[Plot]:
             [training_view(run, "round"), training_view(run, "gradients")],
             looks,
         ),
+        *stationarity_plots(run),
+    ]
+
+
+def stationarity_plots(run: Run) -> list[Plot]:
+    """‖∇F‖² beside the theorem's bound, if it was measured."""
+    curves = lines.run_stationarity(run)
+    if not curves:
+        return []
+    caption = (
+        "‖∇F(w)‖² over the clients' whole training data, at one random iterate of every evaluated "
+        "round (P Remark 4.7), and its mean so far, which is what P Theorem 4.5 and G Theorem 8 "
+        "bound. "
+    )
+    promise = run.promise
+    if promise is not None and promise.reason is not None:
+        caption += f"No bound is drawn: {promise.reason}."
+    elif promise is not None:
+        caption += (
+            "The bound uses constants found at the initial and the final model, which are lower "
+            "estimates; it guards against the worst case and is usually far above what happens."
+        )
+    panel = lines_panel(curves, "round", "‖∇F‖²", log=True)
+    looks = [line.look for line in curves]
+    return [
+        Plot("stationarity", "How stationary the model is", caption, [View("", [panel])], looks)
     ]
 
 

@@ -32,6 +32,7 @@ class Evaluation:
     gradients: int
     train_loss: float | None
     groups: Mapping[str, Pair]
+    gradient_norm_squared: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,24 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """``theory.json``: what the convergence theorem promises, or why it promises nothing."""
+
+    rounds: tuple[int, ...]
+    total: tuple[float | None, ...]
+    reason: str | None
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Promise:
+        """As ``headstart run`` has written it."""
+        bound = table["bound"] or {"rounds": (), "total": ()}
+        rounds, total = tuple(map(int, bound["rounds"])), tuple(map(number, bound["total"]))
+        if len(rounds) != len(total):
+            raise ValueError("rounds and totals of the bound are not of one length")
+        return cls(rounds, total, table["reason"])
+
+
+@dataclass(frozen=True)
 class Run:
     """A finished run's folder."""
 
@@ -56,6 +75,7 @@ class Run:
     evaluations: tuple[Evaluation, ...]
     clients: tuple[Client, ...]
     config: str
+    promise: Promise | None = None
 
     def clients_of(self, group: str) -> list[Client]:
         """Known or new clients."""
@@ -104,6 +124,9 @@ def read_run(path: Path) -> Run:
         evaluations=parsed(path / "metrics.jsonl", evaluations),
         clients=parsed(path / "clients.csv", clients),
         config=parsed(path / "config.toml", str),
+        promise=parsed(theory, lambda text: Promise.from_table(load(text)))
+        if (theory := path / "theory.json").exists()
+        else None,
     )
     for group in run.summary.groups:
         if not run.clients_of(group):
@@ -182,6 +205,7 @@ def evaluation(table: dict[str, Any]) -> Evaluation:
         gradients=int(table["gradient_evaluations"]),
         train_loss=number(table.get("train_loss")),
         groups=accuracies(table),
+        gradient_norm_squared=number(table.get("gradient_norm_squared")),
     )
 
 

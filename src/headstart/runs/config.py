@@ -35,6 +35,8 @@ class EvaluationOptions:
     """At the end accuracy is measured after 0 … so many adaptation steps."""
     max_clients: int = 10_000
     """Of more known or new clients than this, a random choice of so many is evaluated."""
+    gradient_norm: bool | None = None
+    """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
 
     def __post_init__(self) -> None:
         """Refuse values no run could use."""
@@ -73,6 +75,11 @@ class Experiment:
         if not 0 <= plain.seed < 2**32:
             raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
         algorithm = build_algorithm(plain.algorithm)
+        if table["evaluation"].gradient_norm and not getattr(algorithm, "random_iterate", False):
+            raise ConfigError(
+                "evaluation.gradient_norm=true measures at random iterates of fedavg or "
+                "per-fedavg; set algorithm.random_iterate=true"
+            )
         return replace(
             plain,
             label=plain.label or default_label(algorithm),

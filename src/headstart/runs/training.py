@@ -253,6 +253,7 @@ class _Training:
             "adapt_steps": steps,
             "adapt_on": self.options.adapt_on,
             **record.evaluation_record(scores, self.simulation.data, steps),
+            **self._stationarity(),
         }
         self.progress = self.progress._replace(losses=np.zeros(0))
         self.records.append(entry)
@@ -260,6 +261,14 @@ class _Training:
             self.folder.append_metrics(entry)
         self._save()
         self.listener.evaluated(entry)
+
+    def _stationarity(self) -> dict[str, float]:
+        if not self.options.gradient_norm:
+            return {}
+        begin = time.perf_counter()
+        found = self.simulation.gradient_norm_squared(self.progress)
+        self.evaluation_seconds += time.perf_counter() - begin
+        return {"gradient_norm_squared": found}
 
     def _timed_scores(self, steps: list[int]) -> Any:
         begin = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,6 +18,7 @@ from headstart.simulation.layout import Layout, mesh_of, named, replicate, suite
 from headstart.simulation.readahead import ReadAhead
 from headstart.simulation.rounds import CAPACITY, NOBODY, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
+from headstart.simulation.stationarity import gradient_norm_squared
 from headstart.trees import size
 
 
@@ -106,6 +107,18 @@ class Simulation:
             self.algorithm, progress.state, progress.memory, self.federation,
             self.keys.adaptation, clients=self.evaluated, steps=steps, layout=self.layout,
             adapt_on=adapt_on, most=max(most, *steps),
+        )  # fmt: skip
+
+    def gradient_norm_squared(self, progress: Progress) -> float:
+        """‖∇F‖² at the latest random iterate, over the evaluated known clients' training data."""
+        algorithm: Any = self.algorithm
+        known = self.evaluated[self.evaluated < self.data.known_clients]
+        return float(
+            gradient_norm_squared(
+                self._on_mesh(progress).state.iterate, self.federation, known.astype(np.int32),
+                inner_lr=algorithm.inner_lr, inner_steps=getattr(algorithm, "inner_steps", 0),
+                most=int(np.max(np.asarray(self.data.train_counts)[known])),
+            )
         )  # fmt: skip
 
     def gradient_evaluations(self, rounds: int) -> int:

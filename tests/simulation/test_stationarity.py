@@ -1,0 +1,42 @@
+"""‖∇F‖² against the derivative of the composed loss, client by client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from headstart.algorithms import PerFedAvg
+from headstart.simulation.simulation import Simulation
+
+
+def by_autodiff(simulation: Simulation, w: Any, inner_lr: float, inner_steps: int) -> float:
+    data, objective = simulation.data, simulation.federation.objective
+    gradients = []
+    for client in range(data.known_clients):
+        one = data.client(client)
+        batch = (jnp.asarray(one.x_train), jnp.asarray(one.y_train))
+
+        def after(w: Any, batch: Any = batch) -> jax.Array:
+            for _ in range(inner_steps):
+                g = jax.grad(objective.loss)(w, batch)
+                w = jax.tree.map(lambda a, b: a - inner_lr * b, w, g)
+            return objective.loss(w, batch)
+
+        gradients.append(jax.flatten_util.ravel_pytree(jax.grad(after)(w))[0])
+    return float(jnp.sum(jnp.mean(jnp.stack(gradients), axis=0) ** 2))
+
+
+@pytest.mark.parametrize("inner_steps", [0, 1, 3])
+def test_the_norm_is_that_of_the_whole_meta_gradient(inner_steps: int) -> None:
+    algorithm = PerFedAvg(**tiny.COMMON, inner_steps=inner_steps, random_iterate=True)
+    simulation = Simulation(tiny.federation(), tiny.MODEL, algorithm, participation=0.6, seed=1)
+    progress = simulation.advance(simulation.start(), 3)
+    w = jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), progress.state.iterate)
+    expected = by_autodiff(simulation, w, tiny.COMMON["inner_lr"], inner_steps)
+    assert simulation.gradient_norm_squared(progress) == pytest.approx(expected, rel=1e-4)
+    assert expected > 0
