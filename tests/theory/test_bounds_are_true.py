@@ -5,7 +5,7 @@ Every test also says how loose a bound is: the ratios are in docs/theory.md.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,45 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from headstart.meta import MetaBatches, meta_gradient
-from headstart.theory import Constants, bounds
+from headstart.theory import bounds
 from headstart.theory.bounds import one_step
+from theory import measured
+from theory.measured import DELTA, METHODS, constants, draw, exact_meta_gradient
 from theory.problems import CLIENTS, EXAMPLES, PROBLEMS, Problem
 
 DRAWS = 4000
-DELTA = 0.05
-METHODS = ("exact", "first-order", "hessian-free")
 each = pytest.mark.parametrize("name", PROBLEMS)
-
-
-@lru_cache
-def constants(name: str) -> Constants:
-    return PROBLEMS[name].constants()
-
-
-def exact_meta_gradient(problem: Problem, i: int, w: jax.Array, alpha: float, nu: int) -> Any:
-    """∇F_i(w): all examples in every place."""
-    whole = problem.client(i)
-    batches = MetaBatches([whole] * nu, whole, [whole] * nu)
-    return meta_gradient(problem.loss, w, batches, inner_lr=alpha)
-
-
-@partial(jax.jit, static_argnames=("name", "method", "nu", "size", "draws"))
-def draw(
-    name: str, w: Any, key: Any, alpha: float, *, method: Any, nu: int, size: int, client: Any,
-    draws: int = DRAWS,
-) -> jax.Array:  # fmt: skip
-    """Many independent stochastic meta-gradients of one client."""
-    problem = PROBLEMS[name]
-    whole = jax.tree.map(lambda leaf: leaf[client], problem.examples)
-
-    def one(key: Any) -> jax.Array:
-        rows = jax.random.randint(key, (2 * nu + 1, size), 0, EXAMPLES)
-        parts = [jax.tree.map(lambda leaf, r=r: leaf[r], whole) for r in rows]
-        batches = MetaBatches(parts[:nu], parts[nu], parts[nu + 1 :])
-        return meta_gradient(problem.loss, w, batches, inner_lr=alpha, method=method, delta=DELTA)
-
-    return jax.vmap(one)(jax.random.split(key, draws))
 
 
 @each
@@ -71,7 +40,9 @@ def test_bias_and_variance_stay_below_their_bounds(name: str, method: Any, nu: i
             w = jnp.array(start)
             client = number % CLIENTS
             key = jax.random.key(number)
-            found = draw(name, w, key, alpha, method=method, nu=nu, size=size, client=client)
+            found = draw(
+                name, w, key, alpha, method=method, nu=nu, size=size, client=client, draws=DRAWS
+            )
             truth = exact_meta_gradient(problem, client, w, alpha, nu)
             errors = np.asarray(found, float) - np.asarray(truth, float)
             bias = float(np.linalg.norm(errors.mean(axis=0)))
@@ -175,3 +146,24 @@ def test_a_run_stays_below_the_theorem(local_steps: int) -> None:
 def _meta_loss(problem: Problem, i: int, alpha: float, w: jax.Array) -> jax.Array:
     whole = problem.client(i)
     return problem.loss(w - alpha * jax.grad(problem.loss)(w, whole), whole)
+
+
+def test_the_error_of_hessian_free_falls_with_delta() -> None:
+    """Lemma H.2 promises ∝ δ; the difference is central, so it is ∝ δ² where f is smooth."""
+    errors = measured.hessian_free_errors(measured.DELTAS)
+    assert measured.slope(measured.DELTAS, errors) == pytest.approx(2.0, abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_bias_falls_with_the_batch_size() -> None:
+    """Lemma 4.3 promises ∝ 1/√D; it is ∝ 1/D, since only curvature makes noise a bias."""
+    sizes = [1, 2, 4]
+    biases = measured.biases(sizes, draws=400_000)
+    assert measured.slope([float(s) for s in sizes], biases) == pytest.approx(-1.0, abs=0.15)
+
+
+def test_more_rounds_bring_a_run_closer_and_all_of_it_stays_below_the_theorem() -> None:
+    for local_steps in measured.LOCAL_STEPS:
+        seen, promised = measured.stationarity(local_steps, [10, 100, 1000])
+        assert all(s < p for s, p in zip(seen, promised, strict=True))
+        assert seen[2] < 0.5 * seen[0] and promised[2] < promised[0]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headstart.files import write_bytes
 from headstart.report import lines
@@ -105,7 +105,7 @@ def run_figures(run: Run) -> dict[str, Figure]:
     if curves := lines.run_stationarity(run):
         figure, (axes,) = panels(1, width=5.0)
         draw_lines(axes, curves, "round", "‖∇F‖²", "How stationary the model is")
-        axes.set_yscale("log")
+        log_ticks(axes, "y")
         axes.legend(fontsize=8)
         found["stationarity"] = figure
     return found
@@ -239,6 +239,17 @@ def whole_ticks(axis: XAxis) -> None:
 
     axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axis.set_major_formatter(EngFormatter())
+
+
+def log_ticks(ax: Axes, *names: Literal["x", "y"]) -> None:
+    """Logarithmic axes with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for name in names:
+        ax.set(**{f"{name}scale": "log"})
+        axis = ax.xaxis if name == "x" else ax.yaxis
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def mark_steps(ax: Axes, steps: int | None) -> None:
