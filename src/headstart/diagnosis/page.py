@@ -298,6 +298,8 @@ def distances_figure(diagnosis: Diagnosis) -> Figure:
         if len(names) <= 25:
             ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6.5)
             ax.set_yticks(range(len(names)), names, fontsize=6.5)
+        else:
+            ax.set(xticks=[], yticks=[])
         ax.set(title=title, xlabel="client", ylabel="client")
         ax.grid(visible=False)
         drawn.colorbar(image, ax=ax, shrink=0.8)
