@@ -64,7 +64,7 @@ clean:  ## remove .venv, caches and build products; runs/ stays
 
 .venv/.dev: pyproject.toml constraints.txt
 	$(venv)
-	@$(PIP) -e ".[dev,parquet,flax]"
+	@$(PIP) -e ".[dev,parquet,flax,flower]"
 	@touch .venv/.base $@
 
 .venv/.bench: pyproject.toml constraints.txt

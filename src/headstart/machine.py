@@ -50,6 +50,16 @@ def use_cores(count: int) -> None:
         )
 
 
+def use_compilation_cache() -> None:
+    """Keep compiled programs between commands, unless the user has said where or that not."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    from platformdirs import user_cache_path
+
+    jax.config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
 class Joining(NamedTuple):
     """One of several processes that share the clients of one run."""
 

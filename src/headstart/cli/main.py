@@ -7,9 +7,19 @@ import sys
 
 import typer
 
-from headstart.cli import compare, data, diagnose, personalize, plan, report, reproduce, run
+from headstart.cli import (
+    compare,
+    data,
+    diagnose,
+    federate,
+    personalize,
+    plan,
+    report,
+    reproduce,
+    run,
+)
 from headstart.errors import HeadstartError, ProcessLostError
-from headstart.machine import use_all_cores
+from headstart.machine import use_all_cores, use_compilation_cache
 
 app = typer.Typer(
     name="headstart",
@@ -26,6 +36,7 @@ app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
+app.add_typer(federate.app, name="federate")
 
 
 def main() -> None:
@@ -53,17 +64,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs between commands, unless the user has said where or that not."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    import jax
-    from platformdirs import user_cache_path
-
-    jax.config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ class Checkpoint:
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     records: list[dict[str, Any]] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What another engine than the simulation must remember."""
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> Path:
@@ -46,16 +48,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> P
     tensors = named_arrays({"state": progress.state, "memory": progress.memory})
     tensors["losses"] = np.asarray(progress.losses, np.float64)
     header = {
-        "format": FORMAT,
         "fingerprint": fingerprint,
         "round": progress.round,
         "seconds": checkpoint.seconds,
         "evaluation_seconds": checkpoint.evaluation_seconds,
         "records": checkpoint.records,
+        "extra": checkpoint.extra,
     }
-    header["checksum"] = checksum(tensors, header)
     path = folder / f"round-{progress.round:09d}.safetensors"
-    write_tensors(path, tensors, header)
+    write_checked(path, tensors, header, FORMAT)
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
@@ -76,13 +77,19 @@ def load_newest(
 
 def load_checkpoint(path: Path, frame: Progress, fingerprint: str | None) -> Checkpoint:
     """One checkpoint, checked against its checksum, its run and the shapes expected."""
-    header, tensors = _read(path)
+    header, tensors = read_checked(path, FORMAT)
     if fingerprint is not None and header.get("fingerprint") != fingerprint:
         raise CheckpointError(f"{path} belongs to a run with another configuration or other data")
     losses = tensors.pop("losses", np.zeros(0))
     parts = fill({"state": frame.state, "memory": frame.memory}, tensors, path)
     progress = Progress(header["round"], parts["state"], parts["memory"], losses)
-    return Checkpoint(progress, header["seconds"], header["evaluation_seconds"], header["records"])
+    return Checkpoint(
+        progress,
+        header["seconds"],
+        header["evaluation_seconds"],
+        header["records"],
+        header.get("extra", {}),
+    )
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -93,6 +100,24 @@ def checkpoints(folder: Path) -> list[Path]:
 def write_tensors(path: Path, tensors: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """A safetensors file; the header is one JSON entry, since the order of several is not fixed."""
     write_bytes(path, save(tensors, metadata={"headstart": json.dumps(header, allow_nan=False)}))
+
+
+def write_checked(
+    path: Path, tensors: dict[str, np.ndarray], header: dict[str, Any], format: str
+) -> None:
+    """A safetensors file of this format that tells when it is damaged."""
+    header = {"format": format, **header}
+    write_tensors(path, tensors, {**header, "checksum": checksum(tensors, header)})
+
+
+def read_checked(path: Path, format: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and tensors of what :func:`write_checked` wrote, or one clear line."""
+    header, tensors = _read(path)
+    if header.get("format") != format:
+        raise CheckpointError(f"{path} is not a Headstart {format.split('-')[1]}")
+    if header.get("checksum") != checksum(tensors, header):
+        raise CheckpointError(f"{path} is damaged (its checksum does not match)")
+    return header, tensors
 
 
 def save_model(path: Path, params: Tree, algorithm: str) -> None:
@@ -106,7 +131,7 @@ def named_arrays(tree: Tree) -> dict[str, np.ndarray]:
     return dict(zip(names(tree), leaves, strict=True))
 
 
-def fill(frame: Tree, tensors: dict[str, np.ndarray], path: Path) -> Tree:
+def fill(frame: Tree, tensors: dict[str, np.ndarray], path: Path | str) -> Tree:
     """The tree of the frame's shape with the stored numbers in it."""
     leaves, structure = jax.tree.flatten(frame)
     labels = names(frame)
@@ -141,8 +166,4 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error})") from None
-    if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a Headstart checkpoint")
-    if header.get("checksum") != checksum(tensors, header):
-        raise CheckpointError(f"{path} is damaged (its checksum does not match)")
     return header, tensors

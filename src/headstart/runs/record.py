@@ -8,11 +8,10 @@ import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from headstart.data.federated import FederatedDataset
 from headstart.errors import DivergedError
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.statistics import describe
@@ -21,14 +20,40 @@ ADAPTED_ON_TEST = "adapted on the data that is scored (adapt_on = test), as pape
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-def groups(scores: Scores, data: FederatedDataset) -> dict[str, np.ndarray]:
+class Clients(Protocol):
+    """Whose scores these are: a federated data set, or what a server knows of its sites."""
+
+    @property
+    def known_clients(self) -> int:
+        """How many took part in training; they have the lowest numbers."""
+
+    @property
+    def new_clients(self) -> int:
+        """How many did not."""
+
+    @property
+    def train_counts(self) -> np.ndarray:
+        """Training examples of each."""
+
+    @property
+    def test_counts(self) -> np.ndarray:
+        """Held-out examples of each."""
+
+    def name(self, client: int) -> str:
+        """What a client is called."""
+
+    def classes_of(self, client: int) -> np.ndarray:
+        """How many training examples it has of each class."""
+
+
+def groups(scores: Scores, data: Clients) -> dict[str, np.ndarray]:
     """The rows of known and of new clients; new ones only if there are any."""
     known = scores.clients < data.known_clients
     both = {"known_clients": np.flatnonzero(known), "new_clients": np.flatnonzero(~known)}
     return both if data.new_clients else {"known_clients": both["known_clients"]}
 
 
-def refuse_diverged(scores: Scores, data: FederatedDataset, steps: int, round: int) -> None:
+def refuse_diverged(scores: Scores, data: Clients, steps: int, round: int) -> None:
     """Never report a score of a model whose outputs are not numbers."""
     for step in sorted({0, steps}):
         bad = np.flatnonzero(scores.diverged[:, step])
@@ -44,7 +69,7 @@ def refuse_diverged(scores: Scores, data: FederatedDataset, steps: int, round: i
             )
 
 
-def evaluation_record(scores: Scores, data: FederatedDataset, steps: int) -> dict[str, Any]:
+def evaluation_record(scores: Scores, data: Clients, steps: int) -> dict[str, Any]:
     """Losses and accuracies before and after adaptation; known clients at the top level."""
     tables = {}
     for name, rows in groups(scores, data).items():
@@ -55,7 +80,7 @@ def evaluation_record(scores: Scores, data: FederatedDataset, steps: int) -> dic
     return {**tables["known_clients"], "new_clients": tables.get("new_clients")}
 
 
-def adaptation_curve(scores: Scores, data: FederatedDataset) -> dict[str, Any]:
+def adaptation_curve(scores: Scores, data: Clients) -> dict[str, Any]:
     """Mean accuracy after 0, 1, 2 … adaptation steps; None where some client diverged."""
     curve: dict[str, Any] = {"steps": list(range(scores.accuracy.shape[1])), "new_clients": None}
     for name, rows in groups(scores, data).items():
@@ -66,7 +91,7 @@ def adaptation_curve(scores: Scores, data: FederatedDataset) -> dict[str, Any]:
     return curve
 
 
-def client_rows(scores: Scores, data: FederatedDataset, steps: int) -> list[dict[str, Any]]:
+def client_rows(scores: Scores, data: Clients, steps: int) -> list[dict[str, Any]]:
     """One row per evaluated client."""
     sizes, tests = data.train_counts, data.test_counts
     return [

@@ -61,14 +61,25 @@ def evaluate(
         algorithm, state, memory, federation, key, np.asarray(clients, np.int32), wanted,
         most=most, on_test=adapt_on == "test", layout=layout,
     )  # fmt: skip
-    loss, correct, bad = np.moveaxis(np.asarray(table, float), -1, 0)
-    counts = np.asarray(federation.test_counts, float)[clients, None]
+    counts = np.asarray(federation.test_counts)[clients]
+    return scores_from_sums(np.asarray(table, float), clients, counts, wanted)
+
+
+def scores_from_sums(
+    table: Float[np.ndarray, "clients steps+1 3"],
+    clients: Int[np.ndarray, " clients"],
+    counts: Int[np.ndarray, " clients"],
+    wanted: Bool[np.ndarray, " steps+1"],
+) -> Scores:
+    """Means from sums over each client's held-out examples."""
+    loss, correct, bad = np.moveaxis(table, -1, 0)
+    per_client = np.asarray(counts, float)[:, None]
     asked = np.broadcast_to(wanted, loss.shape)
     finite = (bad == 0) & np.isfinite(loss)
     return Scores(
         np.asarray(clients),
-        np.where(finite & asked, loss / counts, np.nan),
-        np.where(finite & asked, correct / counts, np.nan),
+        np.where(finite & asked, loss / per_client, np.nan),
+        np.where(finite & asked, correct / per_client, np.nan),
         ~finite & asked,
     )
 
@@ -119,7 +130,6 @@ def _scorer(
     on_test: bool,
 ) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 3"]]:
     """One client's sums after each wanted number of adaptation steps."""
-    last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
     fresh = algorithm.init_memory(state)
 
     def one(client: Int[Array, ""]) -> Float[Array, "steps+1 3"]:
@@ -129,23 +139,39 @@ def _scorer(
         held_out = federation.held_out_task(client)
         task = held_out if on_test else federation.training_task(client)
         client_key = jax.random.fold_in(key, client)
-
-        def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " 3"]:
-            model = algorithm.personal_model(personal)
-            return jax.lax.cond(
-                wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((3,))
-            )
-
-        def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
-            personal, table = carry
-            personal = algorithm.personal_step(personal, task, jax.random.fold_in(client_key, step))
-            return personal, table.at[step + 1].set(scored(personal, step + 1))
-
-        personal = algorithm.personal_start(state, mine)
-        table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
-        return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
+        return score_client(algorithm, state, mine, task, held_out, client_key, wanted, most=most)
 
     return one
+
+
+def score_client(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    task: Task,
+    held_out: Task,
+    key: PRNGKeyArray,
+    wanted: Bool[Array, " steps+1"],
+    *,
+    most: int,
+) -> Float[Array, "steps+1 3"]:
+    """Sums over one client's held-out examples after each wanted number of steps on its task."""
+    last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
+
+    def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " 3"]:
+        model = algorithm.personal_model(personal)
+        return jax.lax.cond(
+            wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((3,))
+        )
+
+    def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
+        personal, table = carry
+        personal = algorithm.personal_step(personal, task, jax.random.fold_in(key, step))
+        return personal, table.at[step + 1].set(scored(personal, step + 1))
+
+    personal = algorithm.personal_start(state, memory)
+    table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
+    return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
 
 
 def score_sums(task: Task, params: Tree) -> Float[Array, " 3"]:

@@ -1,0 +1,348 @@
+"""``headstart federate``: the same algorithms between real machines, on Flower."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headstart.cli.options import Json, Out, Page, Settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Train between real machines, on Flower. Start with: headstart federate up",
+)
+
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="No TLS and no node keys; only for trials on this machine."),
+]
+
+
+def _need_flower() -> None:
+    from headstart.errors import ConfigError
+
+    try:
+        import flwr  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            'headstart federate needs Flower; install it with: pip install "headstart[flower]"'
+        ) from None
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="New folder for the federation.")],
+    experiment: Annotated[
+        Path | None, typer.Argument(help="Experiment file (TOML): what is trained.")
+    ] = None,
+    settings: Settings = None,
+    sites: Annotated[
+        str | None, typer.Option(help="Names of the sites that train, with commas.")
+    ] = None,
+    late: Annotated[
+        str, typer.Option(help="Names of sites that take no part in training, with commas.")
+    ] = "",
+    address: Annotated[
+        str, typer.Option(help="HOST:PORT at which the sites reach the server.")
+    ] = "127.0.0.1:9443",
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with the columns and classes that every site's data have, if the "
+            "experiment names no data set; numbers need not be real."
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option(help="With --like: the label column.")] = "label",
+    insecure: Insecure = False,
+) -> None:
+    """Write a federation's folder: the Flower app, certificates, keys, start scripts.
+
+    With --sites the sites bring their own data. Without, the experiment's clients become sites
+    and get their share of its data, for trials on one machine.
+
+    Example:
+
+      headstart federate init wards heart.toml --sites north,south --late west --like columns.csv
+    """
+    _need_flower()
+    from headstart.flower.making import make_federation
+
+    names = None if sites is None else tuple(_words(sites))
+    made = make_federation(
+        folder, experiment, settings or [], sites=names, late=tuple(_words(late)),
+        address=address, like=like, label=label, insecure=insecure,
+    )  # fmt: skip
+    count = len(made.sites) + len(made.late)
+    typer.echo(f"{folder}: a federation of {count} sites, server at {made.address}")
+    typer.echo(f"what to do, step by step: {folder / 'README.md'}")
+    quoted = shlex.quote(str(folder))
+    typer.echo(f"next, at the server: headstart federate serve {quoted}")
+    first = shlex.quote(str(folder / "sites" / made.sites[0] / "site.toml"))
+    typer.echo(f"and at each site:    headstart federate join {first}")
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(help="The federation's folder, as init wrote it.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/…")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+    ] = False,
+    resume_if_started: Annotated[
+        bool,
+        typer.Option("--resume-if-started", help="As --resume if --out holds a run, else begin."),
+    ] = False,
+    hand_out: Annotated[
+        bool,
+        typer.Option(
+            "--hand-out",
+            help="Do not train: give the finished model in --out to every site that is there.",
+        ),
+    ] = False,
+    page: Page = True,
+    as_json: Json = False,
+) -> None:
+    """Run the server of a federation: wait for the sites, train, show every round.
+
+    Examples:
+
+      headstart federate serve hospitals
+
+      headstart federate serve hospitals --out runs/hospitals-001 --resume
+
+      headstart federate serve hospitals --out runs/hospitals-001 --hand-out
+    """
+    _need_flower()
+    from headstart.errors import ConfigError
+    from headstart.flower.serving import serve as serve_run
+    from headstart.runs.directory import next_free
+
+    if out is None and (resume or hand_out or resume_if_started):
+        raise ConfigError("--resume and --hand-out need --out: the folder of the run")
+    run = out or next_free(Path("runs"), folder.resolve().name)
+    resume = resume or (resume_if_started and (run / "config.toml").exists())
+    shown = Shown(as_json)
+    with _how_to_go_on(f"headstart federate serve {shlex.quote(str(folder))}", run):
+        serve_run(folder, run, shown.hear, resume=resume, hand_out=hand_out)
+    _results(run, page=page, as_json=as_json)
+
+
+@app.command()
+def join(
+    site: Annotated[Path, typer.Argument(help="The site's file, site.toml.")],
+) -> None:
+    """Take part in a federation as one site; stays until it is stopped.
+
+    The site's data stay in its file: only model updates, sizes and scores leave it.
+
+    Example:
+
+      headstart federate join site.toml
+    """
+    _need_flower()
+    from headstart.flower.worker import join as join_federation
+    from headstart.flower.worker import until_stopped
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    join_federation(site, say, until=until_stopped())
+
+
+@app.command()
+def personalize(
+    site: Annotated[Path, typer.Argument(help="The site's file, site.toml.")],
+    steps: Annotated[
+        int | None, typer.Option(help="Adaptation steps; default: as the run was evaluated.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Other data than site.toml names.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Model file; default: the run's personal.safetensors.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Which run's start; default: the latest there is.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make the site's own model from the start it got, here and without the server.
+
+    Part of the data is kept aside: the model adapts on the rest and is scored on that part.
+
+    Example:
+
+      headstart federate personalize site.toml --steps 5
+    """
+    _need_flower()
+    from headstart.flower.personal import personalize_site
+
+    result = personalize_site(site, steps=steps, data=data, out=out, run=run)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    typer.echo(
+        f"{result['site']}: {result['train_examples']} examples to adapt on, "
+        f"{result['test_examples']} kept aside\naccuracy on these: "
+        f"{100 * result['accuracy_before']:.1f} % before, {100 * result['accuracy_after']:.1f} % "
+        f"after {result['steps']} steps\nmodel in {result['model']}"
+    )
+
+
+@app.command()
+def up(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(help="Experiment file (TOML); without one the embedded digits are used."),
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="How many sites train; default 4 of the digits.")
+    ] = None,
+    settings: Settings = None,
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the federation in --out.")
+    ] = False,
+    insecure: Insecure = False,
+    page: Page = True,
+    as_json: Json = False,
+) -> None:
+    """Run a whole federation on this machine: server and sites, over loopback with TLS.
+
+    Every client of the experiment becomes a site with its share of the data. The run directory is
+    that of headstart run; the sites' folders are beside it, in OUT-federation.
+
+    Examples:
+
+      headstart federate up --clients 4
+
+      headstart federate up my.toml --set rounds=20 --out runs/mine
+    """
+    _need_flower()
+    from headstart.flower.whole import run_whole
+
+    shown = Shown(as_json)
+    run = run_whole(
+        experiment, settings or [], clients=clients, out=out, resume=resume, insecure=insecure,
+        hear=shown.hear, say=shown.say, trying=_how_to_go_on,
+    )  # fmt: skip
+    _results(run, page=page, as_json=as_json)
+
+
+class Shown:
+    """Events of a run as lines on standard error: a round takes seconds, a line each is right."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.rounds, self.quiet = 0, quiet
+
+    def say(self, line: str) -> None:
+        """One line."""
+        print(line, file=sys.stderr, flush=True)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """An event of the run."""
+        line = self.line_of(event)
+        if line:
+            self.say(line)
+
+    def line_of(self, event: dict[str, Any]) -> str:
+        """What to say of it; nothing if nothing."""
+        kind = event["event"]
+        if kind == "started":
+            self.rounds = event["rounds"]
+            done = event["round"]
+            return f"{self.rounds} rounds" + (f", {done} of them done (resumed)" if done else "")
+        if kind == "evaluated":
+            from headstart.cli.progress import accuracies
+
+            return (
+                f"  before round {event['round'] + 1}: {accuracies(event)}"
+                * (event["round"] < self.rounds)
+                or f"  in the end: {accuracies(event)}"
+            )
+        if kind == "round":
+            return self._round(event)
+        if kind == "waiting":
+            return (
+                f"waiting for sites: {event['there']} there, {event['needed']} needed; absent: "
+                + ", ".join(event["absent"])
+            )
+        if kind == "again":
+            return f"round {event['round'] + 1} had too few answers; trying again"
+        if kind == "no key":
+            return f"{event['site']} has no public key in server/sites yet: it will be refused"
+        return ""
+
+    def _round(self, event: dict[str, Any]) -> str:
+        last = event["round"] >= self.rounds
+        heard = event["scored"] if last else event["trained"]
+        troubles = [f"{', '.join(event[k])} {w}" for k, w in _TROUBLES.items() if event[k]]
+        troubles += [f"{name} rejected: {why}" for name, why in event["rejected"].items()]
+        head = "last evaluation" if last else f"round {event['round'] + 1} of {self.rounds}"
+        loss = "" if event["loss"] is None else f", loss {event['loss']:.3f}"
+        line = (
+            f"{head}: {len(heard)} sites{loss}, {event['seconds']:.1f} s, "
+            f"{_bytes(event['bytes_down'])} down, {_bytes(event['bytes_up'])} up"
+        )
+        return "\n  ! ".join([line, *troubles])
+
+
+_TROUBLES = {"not_connected": "not connected", "silent": "did not answer in time"}
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _how_to_go_on(command: str, run: Path) -> Any:
+    """Whatever stops a run, say how to take it up again."""
+    from contextlib import contextmanager
+
+    from headstart.flower.errors import FederationError
+    from headstart.runs.checkpoint import checkpoints
+
+    @contextmanager
+    def trying() -> Any:
+        def advice() -> str:
+            if not checkpoints(run / "checkpoint"):
+                return "no round was completed"
+            return f"go on with: {command} --resume --out {shlex.quote(str(run))}"
+
+        try:
+            yield
+        except FederationError as error:
+            raise FederationError(f"{error}; {advice()}") from None
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted; {advice()}", err=True)
+            raise typer.Exit(130) from None
+
+    return trying()
+
+
+def _results(run: Path, *, page: bool, as_json: bool) -> None:
+    from headstart.runs.loading import load_run
+
+    result = load_run(run)
+    if page:
+        from headstart.report.page import make_report
+
+        make_report([run])
+    if as_json:
+        typer.echo(json.dumps(result.summary, indent=2))
+        return
+    typer.echo(str(result.summary))
+    sent = result.summary["bytes"]
+    typer.echo(f"  {_bytes(sent['down'])} to the sites, {_bytes(sent['up'])} from them")
+    typer.echo(f"results in {run}" + (f", page: {run / 'report.html'}" if page else ""))
+    typer.echo("every site has its own model: headstart federate personalize SITE.toml scores it")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,230 @@
+"""What a federated run leaves behind: the same folder as ``headstart run``, and ``rounds.jsonl``.
+
+``rounds.jsonl`` has a line per exchange: who answered, who did not and why, how long it took, how
+many bytes went down and up. Whoever shows progress reads it as it grows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headstart.errors import CheckpointError, ConfigError
+from headstart.files import append_line, write_text
+from headstart.flower.session import Session
+from headstart.flower.strategy import Exchange
+from headstart.runs import record
+from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
+from headstart.runs.directory import RunDirectory
+from headstart.simulation.evaluation import Scores
+from headstart.simulation.simulation import Progress
+
+ROUNDS = "rounds.jsonl"
+RUN_ID = "run.id"
+
+
+class Ledger:
+    """Reads and writes the folder of one federated run."""
+
+    def __init__(self, folder: Path, session: Session) -> None:
+        self.folder, self.session = RunDirectory(folder), session
+        self.records: list[dict[str, Any]] = []
+        self.losses: list[float] = []
+        self.updates = 0
+        """Client updates so far, which a gradient count goes by: partial rounds have fewer."""
+        self.seconds = self.evaluation_seconds = 0.0
+        self.traffic = {"down": 0, "up": 0}
+
+    @property
+    def fingerprint(self) -> str:
+        """What must agree for a checkpoint to be continued."""
+        session = self.session
+        return f"{session.experiment.fingerprint()}-{digest_of(session)}"
+
+    def begin(self, *, resume: bool) -> None:
+        """Claim the folder, or take up the newest checkpoint in it."""
+        found = self._newest() if resume else None
+        self.folder.claim(self.session.experiment.to_toml(), resume=resume)
+        self.folder.write_schema(self.session.schema)
+        write_text(self.folder.path / RUN_ID, self.session.run + "\n")
+        if found is not None:
+            self._take_up(found)
+        self.folder.write_metrics(self.records)
+        self.say("started", round=self.session.round, rounds=self.session.experiment.rounds)
+
+    def exchanged(
+        self, exchange: Exchange, number: int, seconds: float, loss: float | None
+    ) -> None:
+        """One exchange is over; a round only counts as done if there is a loss."""
+        name = self.session.roster.name
+        self.seconds += seconds
+        self.traffic["down"] += exchange.bytes_down
+        self.traffic["up"] += exchange.bytes_up
+        if loss is not None:
+            self.losses.append(loss)
+            self.updates += len(exchange.updates)
+        self.say(
+            "round",
+            round=number,
+            done=loss is not None,
+            loss=loss,
+            seconds=round(seconds, 3),
+            trained=[name(c) for c in sorted(exchange.updates)],
+            scored=[name(c) for c in sorted(exchange.scores)],
+            not_connected=[name(c) for c in exchange.missing],
+            silent=[name(c) for c in exchange.silent],
+            rejected={name(c): why for c, why in sorted(exchange.rejected.items())},
+            bytes_down=exchange.bytes_down,
+            bytes_up=exchange.bytes_up,
+        )
+
+    def evaluated(self, number: int, scores: Scores) -> None:
+        """An evaluation of the model as it was before round ``number``; known clients in it."""
+        steps = self.session.experiment.evaluation.adapt_steps
+        if not np.any(scores.clients < self.session.roster.known_clients):
+            return
+        record.refuse_diverged(scores, self.session.roster, steps, number)
+        losses, self.losses = self.losses, []
+        entry = {
+            "round": number,
+            "seconds": round(self.seconds, 3),
+            "evaluation_seconds": self.evaluation_seconds,
+            "gradient_evaluations": self.session.gradient_evaluations(self.updates),
+            "train_loss": float(np.mean(losses)) if losses else None,
+            "adapt_steps": steps,
+            "adapt_on": self.session.experiment.evaluation.adapt_on,
+            **self._groups(scores, steps),
+        }
+        self.records.append(entry)
+        self.folder.append_metrics(entry)
+        self.say("evaluated", **entry)
+
+    def save(self) -> None:
+        """The state as it now is."""
+        progress = Progress(self.session.round, self.session.state, (), np.array(self.losses))
+        extra = {
+            "updates": self.updates,
+            "sizes": {str(c): s for c, s in self.session.roster.sizes.items()},
+            "traffic": self.traffic,
+        }
+        saved = Checkpoint(progress, self.seconds, 0.0, self.records, extra)
+        save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
+
+    def finish(self, scores: Scores) -> dict[str, Any]:
+        """Results, model and summary."""
+        session, options = self.session, self.session.experiment.evaluation
+        record.refuse_diverged(scores, session.roster, options.adapt_steps, session.round)
+        summary = self._summary(scores)
+        clients = record.client_rows(scores, session.roster, options.adapt_steps)
+        self.folder.write_results(summary, clients, session.algorithm.model(session.state))
+        self.say("finished")
+        return summary
+
+    def say(self, event: str, **facts: Any) -> None:
+        """A line for whoever watches."""
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **facts}, allow_nan=False)
+        append_line(self.folder.path / ROUNDS, line)
+
+    def _summary(self, scores: Scores) -> dict[str, Any]:
+        session, options = self.session, self.session.experiment.evaluation
+        marked = options.adapt_on == "test"
+        known = scores.clients < session.roster.known_clients
+        return {
+            "algorithm": session.algorithm.name,
+            "label": session.experiment.label,
+            "engine": "flower",
+            "data": f"{len(session.roster.names)} sites' own data",
+            "data_digest": digest_of(session),
+            "clients": {
+                "known": session.roster.known_clients,
+                "new": session.roster.new_clients,
+            },
+            "evaluated_clients": {"known": int(known.sum()), "new": int((~known).sum())},
+            "active_clients": session.active,
+            "rounds": session.round,
+            "seed": session.experiment.seed,
+            "seconds": round(self.seconds, 3),
+            "evaluation_seconds": 0.0,
+            "gradient_evaluations": session.gradient_evaluations(self.updates),
+            "gradient_evaluations_per_client": {
+                "round": session.algorithm.gradients_per_update,
+                "adaptation": options.adapt_steps * session.algorithm.gradients_per_step,
+            },
+            "bytes": dict(self.traffic),
+            "adapt_steps": options.adapt_steps,
+            "adapt_on": options.adapt_on,
+            "warning": record.ADAPTED_ON_TEST if marked else None,
+            **self._groups(scores, options.adapt_steps),
+            "adaptation": record.adaptation_curve(scores, _Present(session.roster, scores)),
+            "host": record.host_facts(),
+        }
+
+    def _groups(self, scores: Scores, steps: int) -> dict[str, Any]:
+        return record.evaluation_record(scores, _Present(self.session.roster, scores), steps)
+
+    def _newest(self) -> Checkpoint | None:
+        frame = Progress(0, self.session.state, (), np.zeros(0))
+        found, refused = load_newest(self.folder.checkpoints, frame, self.fingerprint)
+        if found is None and refused:
+            raise CheckpointError(f"no checkpoint can be used ({refused[0]}); nothing was changed")
+        if found is not None and found.progress.round > self.session.experiment.rounds:
+            raise ConfigError(
+                f"rounds={self.session.experiment.rounds} is less than the "
+                f"{found.progress.round} rounds already done"
+            )
+        return found
+
+    def _take_up(self, found: Checkpoint) -> None:
+        self.session.state, self.session.round = found.progress.state, found.progress.round
+        self.records, self.losses = found.records, list(found.progress.losses)
+        self.seconds = found.seconds
+        self.updates = found.extra["updates"]
+        self.traffic = dict(found.extra["traffic"])
+        self.session.roster.sizes.update({int(c): s for c, s in found.extra["sizes"].items()})
+
+
+class _Present:
+    """The roster as far as there are scores: a late site that has not come is not in the tables."""
+
+    def __init__(self, roster: Any, scores: Scores) -> None:
+        self._roster = roster
+        self.known_clients = roster.known_clients
+        self.new_clients = int(np.sum(scores.clients >= roster.known_clients))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._roster, name)
+
+
+def digest_of(session: Session) -> str:
+    """Stands for the data, which the server does not see: who the sites are and what they share."""
+    import hashlib
+
+    content = json.dumps([list(session.roster.names), repr(session.schema)])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def run_id(folder: Path, *, resume: bool) -> str:
+    """The name under which sites keep what they keep; a resumed run has its old one."""
+    kept = folder / RUN_ID
+    if resume and kept.exists():
+        return kept.read_text(encoding="utf-8").strip()
+    return os.urandom(8).hex()
+
+
+def follow(path: Path, seen: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Whole lines of ``rounds.jsonl`` from byte ``seen`` on, each with where it ends."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(seen)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            seen += len(line)
+            yield seen, json.loads(line)

@@ -1,0 +1,52 @@
+"""What a site keeps between rounds, on its own disk, one file per round it worked in.
+
+A server that was killed may ask for a round again: the memory of the rounds before it must still
+be there, so the newest few are kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headstart.algorithms.contract import Memory
+from headstart.errors import CheckpointError
+from headstart.runs.checkpoint import fill, named_arrays, read_checked, write_checked
+
+FORMAT = "headstart-memory-1"
+KEPT = 3
+
+
+class SiteMemory:
+    """The memories of one run in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def before(self, round: int, fresh: Memory) -> Memory:
+        """As it was before this round; ``fresh`` for who had not worked yet."""
+        for number, path in reversed(self._files()):
+            if number < round:
+                return fill(fresh, read_checked(path, FORMAT)[1], path)
+        if not self._begins_here():
+            raise CheckpointError(f"{self.folder} holds no memory from before round {round}")
+        return fresh
+
+    def keep(self, round: int, memory: Memory) -> None:
+        """After working in this round; anything later belongs to a course that was abandoned."""
+        first = self._begins_here() and not any(n < round for n, _ in self._files())
+        path = self.folder / f"memory-{round:09d}.safetensors"
+        write_checked(path, named_arrays(memory), {"first": first}, FORMAT)
+        for number, later in self._files():
+            if number > round:
+                later.unlink(missing_ok=True)
+        for _, old in self._files()[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def _begins_here(self) -> bool:
+        """Whether nothing is missing before the oldest file."""
+        files = self._files()
+        return not files or bool(read_checked(files[0][1], FORMAT)[0]["first"])
+
+    def _files(self) -> list[tuple[int, Path]]:
+        found = sorted(self.folder.glob("memory-*.safetensors"))
+        return [(int(path.stem.removeprefix("memory-")), path) for path in found]

@@ -1,0 +1,207 @@
+"""Flower's ServerApp: round after round, whatever the sites do, into a run directory.
+
+A round that gets too few answers is tried again; with too few sites the server waits, says so, and
+ends after a while with a checkpoint to go on from. The state is saved after every round.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
+from flwr.serverapp import Grid, ServerApp
+
+from headstart.errors import HeadstartError
+from headstart.flower import wire
+from headstart.flower.errors import FederationError
+from headstart.flower.ledger import Ledger, run_id
+from headstart.flower.session import Session
+from headstart.flower.settings import FederationConfig
+from headstart.flower.site import schema_of
+from headstart.flower.strategy import HeadstartStrategy
+from headstart.runs.config import Experiment, read_toml
+
+POLL_SECONDS = 0.25
+HELLO_SECONDS = 60.0
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """What Flower starts; the folder of the federation and of the run come as run configuration."""
+    options = context.run_config
+    conduct(
+        grid,
+        Path(str(options["federation"])),
+        Path(str(options["out"])),
+        resume=bool(options["resume"]),
+        hand_out=bool(options["hand-out"]),
+    )
+
+
+def conduct(
+    grid: Grid, federation: Path, out: Path, *, resume: bool = False, hand_out: bool = False
+) -> None:
+    """Train, or with ``hand_out`` only give the finished model to every site that is there."""
+    session = read_session(federation, run_id(out, resume=resume or hand_out))
+    ledger = Ledger(out, session)
+    ledger.begin(resume=resume or hand_out)
+    try:
+        _Conduct(grid, session, ledger).all(hand_out)
+    except HeadstartError as error:
+        ledger.say("failed", why=str(error), kind=type(error).__name__)
+        raise
+
+
+def read_session(folder: Path, run: str) -> Session:
+    """A federation's folder as ``headstart federate init`` writes it."""
+    federation = FederationConfig.read(folder / "federation.toml")
+    table = read_toml(folder / "experiment.toml")
+    # Data of their own stay where they are: the table says so instead of naming a source.
+    table.setdefault("data", {"path": str(folder.absolute() / "sites")})
+    schema = schema_of(json.loads((folder / "schema.json").read_text(encoding="utf-8")))
+    return Session(Experiment.from_table(table), schema, federation, run)
+
+
+class _Conduct:
+    """One run over one grid."""
+
+    def __init__(self, grid: Grid, session: Session, ledger: Ledger) -> None:
+        self.grid, self.session, self.ledger = grid, session, ledger
+        self.names: dict[int, str | None] = {}
+        self.strategy = HeadstartStrategy(session, self.connected)
+
+    def all(self, hand_out: bool) -> None:
+        self.strategy.summary()
+        while self.session.round < self.session.experiment.rounds and not hand_out:
+            self.train()
+        if hand_out and not self.ledger.records:
+            raise FederationError("there is no trained model yet to hand out")
+        self.last()
+
+    def train(self) -> None:
+        """One round, tried again while it gets too few answers."""
+        federation, number = self.session.federation, self.session.round
+        for attempt in range(federation.retries + 1):
+            self._wait(self.session.chosen(), self.strategy.needed)
+            begin = time.monotonic()
+            messages = self.strategy.configure_train(number + 1, *NOTHING, self.grid)
+            replies = self.exchange(messages)
+            _, metrics = self.strategy.aggregate_train(number + 1, replies)
+            found = self.strategy.exchange
+            loss = None if metrics is None else float(metrics["loss"])  # type: ignore[arg-type]
+            self.ledger.exchanged(found, number, time.monotonic() - begin, loss)
+            fresh = not self.ledger.records or self.ledger.records[-1]["round"] != number
+            if found.scores and fresh:
+                self._kept_apart(number, loss)
+            if loss is not None:
+                self.ledger.save()
+                return
+            self.ledger.say("again", round=number, attempt=attempt + 1)
+        reasons = "; ".join(
+            f"{self.session.roster.name(c)} {why}" for c, why in found.rejected.items()
+        )
+        raise FederationError(
+            f"round {number + 1} got {len(found.updates)} usable answers, {self.strategy.needed} "
+            f"are needed, {federation.retries + 1} times" + (f" ({reasons})" if reasons else "")
+        )
+
+    def _kept_apart(self, number: int, loss: float | None) -> None:
+        """The scores are of the model before this round: its loss belongs to the next record."""
+        held = self.ledger.losses
+        newest = held[-1:] if loss is not None else []
+        self.ledger.losses = held[: len(held) - len(newest)]
+        found = self.strategy.exchange
+        self.ledger.evaluated(number, self.session.scores_from(found.scores, found.steps))
+        self.ledger.losses += newest
+
+    def last(self) -> None:
+        """Scores after 0, 1, 2 … steps; every site keeps the start and its own model."""
+        known = list(range(self.session.roster.known_clients))
+        self._wait(known, 1)
+        begin = time.monotonic()
+        messages = self.strategy.configure_evaluate(self.session.round, *NOTHING, self.grid)
+        replies = self.exchange(messages)
+        self.strategy.aggregate_evaluate(self.session.round, replies)
+        found = self.strategy.exchange
+        self.ledger.exchanged(found, self.session.round, time.monotonic() - begin, None)
+        if not any(client in known for client in found.scores):
+            raise FederationError("no site that trained answered the last evaluation")
+        scores = self.session.scores_from(found.scores, found.steps)
+        if self.ledger.records[-1:] and self.ledger.records[-1]["round"] == self.session.round:
+            self.ledger.records.pop()
+        self.ledger.evaluated(self.session.round, scores)
+        self.ledger.save()
+        self.ledger.finish(scores)
+
+    def connected(self, grid: Grid) -> Mapping[int, int]:
+        """The node of every site that is there now; strangers are left alone."""
+        nodes = {node.node_id: node.name for node in grid.get_nodes()}
+        nameless = [n for n, name in nodes.items() if not name and n not in self.names]
+        self._ask_names(nameless)
+        numbers = {name: number for number, name in enumerate(self.session.roster.names)}
+        found: dict[int, int] = {}
+        for node, registered in nodes.items():
+            name = registered or self.names.get(node)
+            if name in numbers:
+                found.setdefault(numbers[name], node)
+        return dict(sorted(found.items()))
+
+    def _ask_names(self, nodes: list[int]) -> None:
+        """Only a federation without node keys has nodes the server has no name for."""
+        if not nodes or not self.session.federation.insecure:
+            return
+        hello = wire.to_records(wire.parcel({"hello": True}, {}))
+        messages = [Message(hello, dst_node_id=n, message_type=MessageType.QUERY) for n in nodes]
+        for reply in self.exchange(messages, HELLO_SECONDS):
+            if not reply.has_error():
+                text = wire.from_records(reply.content).text
+                self.names[reply.metadata.src_node_id] = str(text.get("name"))
+
+    def _wait(self, clients: Iterable[int], needed: int) -> None:
+        """Until enough of these sites are there; a clear end if they do not come."""
+        wanted, limit = list(clients), self.session.federation.wait
+        begin, said = time.monotonic(), False
+        while True:
+            there = [c for c in self.connected(self.grid) if c in wanted]
+            if len(there) >= min(needed, len(wanted)):
+                return
+            absent = [self.session.roster.name(c) for c in wanted if c not in there]
+            if not said:
+                self.ledger.say("waiting", needed=needed, there=len(there), absent=absent)
+                said = True
+            if time.monotonic() - begin > limit:
+                raise FederationError(
+                    f"{len(there)} of the {needed} sites needed were there after waiting "
+                    f"{limit:g} s; absent: {', '.join(absent)}"
+                )
+            time.sleep(min(1.0, limit / 10))
+
+    def exchange(self, messages: Iterable[Message], deadline: float | None = None) -> list[Message]:
+        """Send, and collect what comes back until the deadline, looking more often than Flower."""
+        messages = list(messages)
+        if not messages:
+            return []
+        deadline = deadline or self.session.federation.deadline
+        clients = [self.strategy.client_of_node.get(m.metadata.dst_node_id, -1) for m in messages]
+        ids = list(self.grid.push_messages(messages))
+        self.strategy.client_of_message = {
+            sent: client for sent, client in zip(ids, clients, strict=True) if sent and client >= 0
+        }
+        waiting, replies = {i for i in ids if i}, []
+        until = time.monotonic() + deadline
+        while waiting and time.monotonic() < until:
+            for reply in self.grid.pull_messages(list(waiting)):
+                waiting.discard(reply.metadata.reply_to_message_id)
+                replies.append(reply)
+            if waiting:
+                time.sleep(POLL_SECONDS)
+        return replies
+
+
+NOTHING = (ArrayRecord(), ConfigRecord())
+"""Flower passes the model round here; ours is in the session."""

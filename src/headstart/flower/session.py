@@ -1,0 +1,248 @@
+"""The server's side of the contract: its state, whose turn it is, and what the answers say.
+
+Knows no Flower: orders and answers are parcels, sites are numbers. Randomness is derived as in the
+simulation, so both engines choose the same clients and draw the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headstart.algorithms.contract import Task
+from headstart.data.federated import Schema
+from headstart.errors import CheckpointError, DataError
+from headstart.flower import wire
+from headstart.flower.settings import FederationConfig
+from headstart.flower.wire import Parcel
+from headstart.models.objective import Classification
+from headstart.runs.checkpoint import fill, named_arrays
+from headstart.runs.config import Experiment
+from headstart.simulation.evaluation import Scores, scores_from_sums
+from headstart.simulation.federation import Keys
+from headstart.simulation.sampling import active_clients, choose_clients
+from headstart.trees import Tree, add, all_finite, norm, scale
+
+OUTLIER = 10.0
+"""With three answers or more, one this many times the median norm is rejected."""
+
+
+@dataclass
+class Roster:
+    """What the server knows of its sites; the shape of a federated data set, without data."""
+
+    names: Sequence[str]
+    known_clients: int
+    sizes: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Per client: training examples, held-out examples, classes; as the sites report them."""
+
+    @property
+    def new_clients(self) -> int:
+        """Sites that join later."""
+        return len(self.names) - self.known_clients
+
+    @property
+    def train_counts(self) -> np.ndarray:
+        """Training examples of each; 0 where a site has not said."""
+        return self._column("train_examples")
+
+    @property
+    def test_counts(self) -> np.ndarray:
+        """Held-out examples of each."""
+        return self._column("test_examples")
+
+    def name(self, client: int) -> str:
+        """The site's name."""
+        return self.names[client]
+
+    def classes_of(self, client: int) -> np.ndarray:
+        """Only how many classes a site has is known, not how many examples of each."""
+        return np.ones(self.sizes.get(client, {}).get("classes", 0), int)
+
+    def note(self, client: int, text: Mapping[str, Any]) -> None:
+        """Keep the sizes an answer states; DataError if they are none."""
+        found = {key: text.get(key) for key in ("train_examples", "test_examples", "classes")}
+        if any(type(value) is not int or value < 1 for value in found.values()):
+            raise DataError(f"states sizes that are none: {found}")
+        self.sizes[client] = found  # type: ignore[assignment]
+
+    def _column(self, key: str) -> np.ndarray:
+        return np.array([self.sizes.get(c, {}).get(key, 0) for c in range(len(self.names))])
+
+
+@dataclass(frozen=True)
+class Update:
+    """One site's accepted answer to a training order."""
+
+    client: int
+    reply: Tree
+    weight: float
+    loss: float
+
+
+class Session:
+    """One training run, seen from the server."""
+
+    def __init__(
+        self, experiment: Experiment, schema: Schema, federation: FederationConfig, run: str
+    ) -> None:
+        self.experiment, self.schema, self.federation, self.run = (
+            experiment, schema, federation, run,
+        )  # fmt: skip
+        self.algorithm, self.model = experiment.build_algorithm(), experiment.build_model()
+        self.keys = Keys.from_seed(experiment.seed)
+        self.roster = Roster((*federation.sites, *federation.late), len(federation.sites))
+        self.active = active_clients(experiment.participation, len(federation.sites))
+        self.state = self.algorithm.init(self.model.init(self.keys.init, schema))
+        self.round = 0
+        self.reply_frame = self._reply_frame()
+
+    @property
+    def clients(self) -> range:
+        """The numbers of all sites, late ones last."""
+        return range(len(self.roster.names))
+
+    def chosen(self) -> list[int]:
+        """Who trains in the present round, as in the simulation."""
+        key = jax.random.fold_in(self.keys.sampling, self.round)
+        return choose_clients(key, self.roster.known_clients, self.active).tolist()
+
+    def evaluation_due(self) -> bool:
+        """Whether the model as it now is should be scored."""
+        return self.round % self.experiment.evaluation.every == 0
+
+    def order(
+        self, client: int, *, train: bool, steps: Sequence[int], keep: bool = False
+    ) -> Parcel:
+        """What one site is to do.
+
+        Training alone needs the broadcast; to score or keep a model a site needs the state, and
+        works the broadcast out from it.
+        """
+        options = self.experiment.evaluation
+        whole = bool(steps) or keep
+        text = {
+            "run": self.run,
+            "round": self.round,
+            "client": client,
+            "known": client < self.roster.known_clients,
+            "seed": self.experiment.seed,
+            "model": dict(self.experiment.model),
+            "algorithm": dict(self.experiment.algorithm),
+            "schema": asdict(self.schema),
+            "train": train,
+            "steps": list(steps),
+            "adapt_on": options.adapt_on,
+            "keep": keep,
+            "keep_steps": options.adapt_steps,
+            "holds": "state" if whole else "broadcast",
+        }
+        return wire.parcel(text, named_arrays(self.state if whole else self._broadcast()))
+
+    def update_from(self, client: int, answer: Parcel) -> Update:
+        """A checked update; DataError says what is wrong with it."""
+        text = answer.text
+        if text.get("round") != self.round:
+            raise DataError(f"answers round {text.get('round')}, not {self.round}")
+        weight, loss = text.get("weight"), text.get("loss")
+        stated = self.roster.sizes[client]["train_examples"]
+        expected = float(self.algorithm.client_weight(jnp.int32(stated)))
+        if weight != expected:
+            raise DataError(f"claims the weight {weight}; with {stated} examples it is {expected}")
+        if not isinstance(loss, float) or not np.isfinite(loss):
+            raise DataError("reports a loss that is no number")
+        try:
+            reply = fill(self.reply_frame, wire.tensors(answer), "its update")
+        except CheckpointError as error:
+            raise DataError(str(error)) from None
+        if not bool(all_finite(reply)):
+            raise DataError("its update holds numbers that are not finite")
+        return Update(client, reply, expected, loss)
+
+    def norms_too_large(self, updates: Sequence[Update]) -> dict[int, str]:
+        """Who sent an update of absurd norm, and why it is called so.
+
+        Against what was sent, and, with three or more answers, against the others.
+        """
+        sent = max(1.0, _norm(self._broadcast()))
+        norms = {update.client: _norm(update.reply) for update in updates}
+        middle = float(np.median(list(norms.values()))) if len(norms) >= 3 else np.inf
+        found = {}
+        for client, size in norms.items():
+            if size > self.federation.max_norm * sent:
+                found[client] = f"its update has norm {size:.3g}; what was sent has {sent:.3g}"
+            elif size > OUTLIER * max(middle, 1e-12):
+                found[client] = f"its update has norm {size:.3g}; the median is {middle:.3g}"
+        return found
+
+    def advance(self, updates: Sequence[Update]) -> float:
+        """The next state from the mean of the updates; their mean training loss.
+
+        Summed in the order of the clients' numbers: who answers first does not matter.
+        """
+        ordered = sorted(updates, key=lambda update: update.client)
+        total = scale(ordered[0].reply, ordered[0].weight)
+        for update in ordered[1:]:
+            total = add(total, update.reply, update.weight)
+        mean = scale(total, 1 / sum(update.weight for update in ordered))
+        self.state, _ = self.algorithm.server_update(self.state, mean)
+        self.round += 1
+        return float(np.mean([update.loss for update in ordered]))
+
+    def scores_from(self, answers: Mapping[int, Mapping[str, Any]], steps: Sequence[int]) -> Scores:
+        """The sites' scores after each number of steps."""
+        clients = np.array(sorted(answers))
+        width = max(steps) + 1
+        table = np.array([answers[c]["sums"] for c in clients.tolist()], float)
+        table = table.reshape(len(clients), width, 3)
+        counts = self.roster.test_counts[clients]
+        return scores_from_sums(table, clients, counts, np.isin(np.arange(width), steps))
+
+    def check_scores(self, client: int, scores: Any, steps: Sequence[int]) -> None:
+        """DataError if a site's scores cannot be right."""
+        shape = (max(steps) + 1, 3)
+        try:
+            sums = np.array(scores["sums"], float)
+        except (TypeError, KeyError, ValueError):
+            raise DataError("sends scores that are no table of numbers") from None
+        count = self.roster.sizes[client]["test_examples"]
+        if sums.shape != shape or not np.isfinite(sums).all():
+            raise DataError("sends scores of the wrong shape, or that are not finite")
+        if (sums < 0).any() or (sums[:, 1] > count * (1 + 1e-6)).any():
+            raise DataError(f"claims more right predictions than its {count} held-out examples")
+
+    def gradient_evaluations(self, updates: int) -> int:
+        """What so many updates cost."""
+        return updates * self.algorithm.gradients_per_update
+
+    def _broadcast(self) -> Tree:
+        return self.algorithm.broadcast(
+            self.state, jax.random.fold_in(self.keys.broadcast, self.round)
+        )
+
+    def _reply_frame(self) -> Tree:
+        """The shapes of a reply, from shapes of examples alone."""
+        tokens = self.schema.vocabulary > 0
+        x = jax.ShapeDtypeStruct((1, *self.schema.shape), jnp.int32 if tokens else jnp.float32)
+        y = jax.ShapeDtypeStruct((1, *(self.schema.shape if tokens else ())), jnp.int32)
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        objective = Classification(self.model, self.schema)
+
+        def reply(state: Tree, x: Any, y: Any, start: Any, count: Any) -> Tree:
+            broadcast = self.algorithm.broadcast(state, self.keys.broadcast)
+            memory = self.algorithm.init_memory(state)
+            task = Task(objective, (x, y), start, count)
+            return self.algorithm.client_update(broadcast, memory, task, self.keys.training)[0]
+
+        return jax.eval_shape(reply, self.state, x, y, number, number)
+
+
+def _norm(tree: Tree) -> float:
+    """Of the numbers that are no whole ones (a round counter is no part of a model)."""
+    leaves = [a for a in jax.tree.leaves(tree) if jnp.issubdtype(a.dtype, jnp.floating)]
+    return float(norm(leaves))

@@ -1,0 +1,297 @@
+"""One party of a federation: it holds data, memory and its own model, and answers orders.
+
+An order asks to train (``client_update``), to score, to keep an own model, or several at once:
+every message costs Flower seconds, so evaluation rides along with training. What leaves a site is
+listed in :meth:`Site.answer`; nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from headstart.algorithms.contract import Algorithm, Memory, State, Task
+from headstart.data.examples import read_examples
+from headstart.data.federated import FederatedDataset, Schema, from_clients
+from headstart.data.store import is_store, open_store
+from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError
+from headstart.flower import wire
+from headstart.flower.memory import SiteMemory
+from headstart.flower.settings import SiteConfig
+from headstart.flower.wire import Parcel
+from headstart.models.contract import Model
+from headstart.models.objective import Classification
+from headstart.runs.checkpoint import fill, named_arrays, read_checked, save_model, write_checked
+from headstart.runs.config import build_algorithm, build_model
+from headstart.runs.personal import split_rows
+from headstart.simulation.evaluation import score_client
+from headstart.simulation.federation import Keys
+from headstart.trees import Tree, all_finite
+
+START_FORMAT = "headstart-start-1"
+PERSONAL = "personal.safetensors"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What every order of a run says again, so that a site needs no memory of earlier ones."""
+
+    run: str
+    client: int
+    """The site's number: with the round it decides which batches are drawn."""
+    known: bool
+    """Whether the site takes part in training."""
+    seed: int
+    model: Mapping[str, Any]
+    algorithm: Mapping[str, Any]
+    schema: Mapping[str, Any]
+
+    @classmethod
+    def from_text(cls, text: Mapping[str, Any]) -> Assignment:
+        """From an order."""
+        try:
+            return cls(**{name: text[name] for name in cls.__dataclass_fields__})
+        except KeyError as error:
+            raise DataError(f"the order lacks {error}; is the server of another version?") from None
+
+    def build(self) -> tuple[Model, Algorithm, Schema]:
+        """Model, algorithm and schema; ConfigError if this site does not know them."""
+        return build_model(self.model), build_algorithm(self.algorithm), schema_of(self.schema)
+
+
+def schema_of(table: Mapping[str, Any]) -> Schema:
+    """A schema as JSON has it."""
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    return Schema(**fields)
+
+
+class Site:
+    """Answers orders for one site."""
+
+    def __init__(self, config: SiteConfig) -> None:
+        self.config = config
+        self._data: tuple[Any, FederatedDataset] | None = None
+
+    def answer(self, order: Parcel) -> Parcel:
+        """Do what the order asks for.
+
+        The answer holds the reply of ``client_update`` (a model or model update), its weight, the
+        training loss, how many examples and classes the site has, and for scores the sums of loss
+        and of right predictions over the held-out examples.
+        """
+        text = order.text
+        if text.get("hello"):
+            return wire.parcel({"name": self.config.name}, {})
+        assignment = Assignment.from_text(text)
+        work = _Work(self, assignment, int(text["round"]), order)
+        answer: dict[str, Any] = {"round": work.round, **work.sizes()}
+        if text["steps"]:
+            answer["scores"] = work.scores(text["steps"], on_test=text["adapt_on"] == "test")
+        if text["keep"]:
+            work.keep(int(text["keep_steps"]))
+        reply: Mapping[str, np.ndarray] = {}
+        if text["train"]:
+            reply, answer["weight"], answer["loss"] = work.train()
+        return wire.parcel(answer, reply)
+
+    def data(self, schema: Schema) -> FederatedDataset:
+        """The site's examples as a data set with one client; read again when the file changes."""
+        path = Path(self.config.data)
+        try:
+            stamp = (path.stat().st_mtime_ns, path.stat().st_size, schema)
+        except OSError:
+            raise DataError(f"{path} does not exist; set data in site.toml") from None
+        if self._data is None or self._data[0] != stamp:
+            self._data = (stamp, read_site_data(self.config, schema))
+        return self._data[1]
+
+    def folder(self, run: str) -> Path:
+        """What the site keeps of a run."""
+        if not run.isalnum():
+            raise DataError("the order names no run")
+        return Path(self.config.work) / "runs" / run
+
+
+class _Work:
+    """One order on one site."""
+
+    def __init__(self, site: Site, assignment: Assignment, round: int, order: Parcel) -> None:
+        self.assignment, self.round = assignment, round
+        self.model, self.algorithm, self.schema = assignment.build()
+        self.keys = Keys.from_seed(assignment.seed)
+        self.site = site
+        self.folder = site.folder(assignment.run)
+        data = site.data(self.schema)
+        objective = Classification(self.model, self.schema)
+        examples = (jnp.asarray(data.x), jnp.asarray(data.y))
+        counts = [int(data.train_counts[0]), int(data.test_counts[0])]
+        self.classes = int(np.count_nonzero(data.classes_of(0)))
+        self.task = Task(objective, examples, jnp.int32(0), jnp.int32(counts[0]))
+        self.held_out = Task(objective, examples, jnp.int32(counts[0]), jnp.int32(counts[1]))
+        self.memory = SiteMemory(self.folder)
+        self.holds = order.text["holds"]
+        self.content = _received(self, order)
+
+    def sizes(self) -> dict[str, int]:
+        return {
+            "train_examples": int(self.task.count),
+            "test_examples": int(self.held_out.count),
+            "classes": self.classes,
+        }
+
+    def train(self) -> tuple[dict[str, np.ndarray], float, float]:
+        """The reply, its weight and the training loss; the memory goes to disk."""
+        broadcast = self.content
+        if self.holds == "state":
+            key = jax.random.fold_in(self.keys.broadcast, self.round)
+            broadcast = _plain(self.algorithm.broadcast(self.content, key))
+        key = jax.random.fold_in(self.keys.training, self.round)
+        key = jax.random.fold_in(key, self.assignment.client)
+        mine = self.memory.before(self.round, self._fresh_memory(None))
+        reply, mine, info = _update(self.algorithm, broadcast, mine, self.task, key)
+        if not bool(all_finite((reply, mine, info["loss"]))):
+            raise DivergedError(f"the update of round {self.round} is not finite")
+        if jax.tree.leaves(mine):
+            self.memory.keep(self.round, mine)
+        weight = float(self.algorithm.client_weight(self.task.count))
+        return named_arrays(reply), weight, float(info["loss"])
+
+    def scores(self, steps: list[int], *, on_test: bool) -> dict[str, Any]:
+        """Sums over the held-out examples after each number of adaptation steps."""
+        wanted = np.isin(np.arange(max(steps) + 1), steps)
+        key = jax.random.fold_in(self.keys.adaptation, self.assignment.client)
+        table = _scores(
+            self.algorithm, self._state(), self._memory_now(),
+            self.held_out if on_test else self.task, self.held_out, key, wanted, most=max(steps),
+        )  # fmt: skip
+        sums = np.asarray(table, float)
+        bad = ~np.isfinite(sums).all(axis=1)
+        sums[bad] = (0.0, 0.0, 1.0)
+        return {"steps": list(steps), "sums": sums.tolist()}
+
+    def keep(self, steps: int) -> None:
+        """The start, to adapt from again later, and the site's own model after so many steps."""
+        state, memory = self._state(), self._memory_now()
+        header = {**vars(self.assignment), "round": self.round, "steps": steps}
+        content = named_arrays({"state": state, "memory": memory})
+        write_checked(self.folder / "start.safetensors", content, header, START_FORMAT)
+        key = jax.random.fold_in(self.keys.adaptation, self.assignment.client)
+        personal = _personalized(self.algorithm, state, memory, self.task, key, steps)
+        save_model(self.folder / PERSONAL, personal, self.algorithm.name)
+
+    def _state(self) -> State:
+        if self.holds != "state":
+            raise DataError("the order asks for scores but holds no state")
+        return self.content
+
+    def _memory_now(self) -> Memory:
+        return self.memory.before(self.round, self._fresh_memory(self._state()))
+
+    def _fresh_memory(self, state: State | None) -> Memory:
+        """Of one who has not worked yet: as the first state has it, which the seed decides; of one
+        who never will, as the present state has it.
+        """
+        known = self.assignment.known or state is None
+        return self.algorithm.init_memory(_first_state(self) if known else state)
+
+
+def _first_state(work: _Work) -> State:
+    return work.algorithm.init(work.model.init(work.keys.init, work.schema))
+
+
+def _plain(tree: Tree) -> Tree:
+    """As if it had come over the line, so that one compiled program serves both ways."""
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+
+
+def _received(work: _Work, order: Parcel) -> Tree:
+    """The tree the order carries, checked against the shapes this site expects."""
+    frame = jax.eval_shape(lambda: _first_state(work))
+    if work.holds == "broadcast":
+        frame = jax.eval_shape(work.algorithm.broadcast, frame, work.keys.broadcast)
+    try:
+        return fill(frame, wire.tensors(order), f"the order of round {work.round}")
+    except CheckpointError as error:
+        raise DataError(str(error)) from None
+
+
+def read_site_data(config: SiteConfig, schema: Schema) -> FederatedDataset:
+    """A site's file or folder as a data set with one client."""
+    path = Path(config.data)
+    if is_store(path):
+        data = open_store(path)
+        if data.clients != 1:
+            raise DataError(f"{path} holds {data.clients} clients; a site has one")
+        if data.schema.shape != schema.shape or data.schema.classes != schema.classes:
+            raise DataError(
+                f"{path} holds examples of shape {data.schema.shape} in {data.schema.classes} "
+                f"classes; the federation's have {schema.shape} in {schema.classes}"
+            )
+        return data
+    x, y = read_examples(path, schema, label=config.label)
+    train, test = split_rows(len(y), config.test_fraction, config.split_seed, path)
+    parts = (x[train], y[train], x[test], y[test])
+    return from_clients([parts], schema, names=[config.name])
+
+
+@dataclass(frozen=True)
+class KeptStart:
+    """What a site kept of a finished run: enough to adapt again, without the server."""
+
+    path: Path
+    assignment: Assignment
+    state: State
+    memory: Memory
+    steps: int
+
+    @classmethod
+    def newest(cls, config: SiteConfig, run: str | None = None) -> KeptStart:
+        """Of the run given, or of the latest one."""
+        found = sorted(
+            Path(config.work).glob(f"runs/{run or '*'}/start.safetensors"),
+            key=lambda path: path.stat().st_mtime,
+        )
+        if not found:
+            raise ConfigError(
+                f"{config.work} holds no model yet; keep headstart federate join running until "
+                "the server has handed the model out"
+            )
+        header, tensors = read_checked(found[-1], START_FORMAT)
+        assignment = Assignment.from_text(header)
+        model, algorithm, schema = assignment.build()
+
+        def frame() -> dict[str, Any]:
+            state = algorithm.init(model.init(jax.random.key(0), schema))
+            return {"state": state, "memory": algorithm.init_memory(state)}
+
+        parts = fill(jax.eval_shape(frame), tensors, found[-1])
+        return cls(found[-1], assignment, parts["state"], parts["memory"], int(header["steps"]))
+
+
+@jax.jit
+def _update(
+    algorithm: Algorithm, broadcast: Tree, memory: Memory, task: Task, key: Any
+) -> tuple[Tree, Memory, dict[str, Any]]:
+    return algorithm.client_update(broadcast, memory, task, key)
+
+
+@partial(jax.jit, static_argnames=("most",))
+def _scores(
+    algorithm: Algorithm, state: State, memory: Memory, task: Task, held_out: Task, key: Any,
+    wanted: Any, *, most: int,
+) -> Any:  # fmt: skip
+    return score_client(algorithm, state, memory, task, held_out, key, wanted, most=most)
+
+
+@jax.jit
+def _personalized(
+    algorithm: Algorithm, state: State, memory: Memory, task: Task, key: Any, steps: Any
+) -> Tree:
+    return algorithm.personalize(state, memory, task, key, steps)

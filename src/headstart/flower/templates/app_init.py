@@ -1,0 +1,1 @@
+"""The federation's Flower app: all it does is name Headstart's."""

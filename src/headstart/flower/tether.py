@@ -1,0 +1,27 @@
+"""``python -m headstart.flower.tether PARENT COMMAND…``: a command that ends when PARENT does.
+
+Also when the parent is killed and can end nobody any more (on Linux; elsewhere it just runs).
+A program of its own, because a process with many threads must not run code between fork and exec.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Become the command."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # It ended before we could ask to be told.
+            sys.exit(0)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

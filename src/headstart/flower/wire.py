@@ -1,0 +1,112 @@
+"""What crosses the line between server and site, and in which form.
+
+A parcel is a text (JSON) and named arrays. Flower carries it as one ConfigRecord and one
+ArrayRecord; between the ClientApp's process and the site's worker it goes through a local socket.
+Arrays are NPY bytes, read without pickle. Light on purpose: no JAX here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from headstart.errors import DataError
+
+TEXT, ARRAYS = "text", "arrays"
+LENGTH = struct.Struct(">QQ")
+
+
+class Parcel(NamedTuple):
+    """A text and named arrays, the latter still as NPY bytes."""
+
+    text: dict[str, Any]
+    arrays: dict[str, bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+        return len(_dumped(self.text)) + sum(map(len, self.arrays.values()))
+
+
+def parcel(text: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Parcel:
+    """A parcel with these arrays."""
+    return Parcel(dict(text), {name: to_bytes(array) for name, array in tensors.items()})
+
+
+def tensors(parcel: Parcel) -> dict[str, np.ndarray]:
+    """The arrays of a parcel, or one clear line if they are none."""
+    return {name: from_bytes(content) for name, content in parcel.arrays.items()}
+
+
+def to_bytes(array: np.ndarray) -> bytes:
+    """NPY."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes) -> np.ndarray:
+    """From NPY; what would need pickle is refused."""
+    try:
+        return np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"an array that was received cannot be read: {error}") from None
+
+
+def to_records(parcel: Parcel) -> RecordDict:
+    """As Flower carries it."""
+    shapes = {name: _header(content) for name, content in parcel.arrays.items()}
+    arrays = ArrayRecord(
+        {
+            name: Array(str(dtype), shape, "numpy.ndarray", parcel.arrays[name])
+            for name, (shape, dtype) in shapes.items()
+        }
+    )
+    text = ConfigRecord({TEXT: _dumped(parcel.text).decode()})
+    return RecordDict({TEXT: text, ARRAYS: arrays})
+
+
+def from_records(records: RecordDict) -> Parcel:
+    """From Flower's records; DataError if they are not ours."""
+    try:
+        config, arrays = records[TEXT], records[ARRAYS]
+        assert isinstance(config, ConfigRecord) and isinstance(arrays, ArrayRecord)
+        text = json.loads(str(config[TEXT]))
+        if not isinstance(text, dict):
+            raise ValueError("not a table")
+        return Parcel(text, {name: array.data for name, array in arrays.items()})
+    except (KeyError, AssertionError, ValueError) as error:
+        raise DataError(f"a message that is no parcel: {type(error).__name__}") from None
+
+
+def to_stream(parcel: Parcel) -> bytes:
+    """For a socket: two lengths, the index with the text, then all arrays."""
+    index = _dumped([parcel.text, [[name, len(data)] for name, data in parcel.arrays.items()]])
+    body = b"".join(parcel.arrays.values())
+    return LENGTH.pack(len(index), len(body)) + index + body
+
+
+def from_stream(read: Any) -> Parcel:
+    """What :func:`to_stream` wrote, from ``read(count)``, which must give that many bytes."""
+    index_length, body_length = LENGTH.unpack(read(LENGTH.size))
+    text, names = json.loads(read(index_length))
+    body, arrays, start = read(body_length), {}, 0
+    for name, length in names:
+        arrays[name] = body[start : start + length]
+        start += length
+    return Parcel(text, arrays)
+
+
+def _dumped(text: Any) -> bytes:
+    return json.dumps(text, allow_nan=False).encode()
+
+
+def _header(content: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    array = from_bytes(content)
+    return array.shape, array.dtype

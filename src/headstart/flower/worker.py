@@ -1,0 +1,109 @@
+"""A site's resident part: keeps data and compiled programs ready, and Flower's node alive.
+
+Flower starts a process for each message; that one only passes the order on to here (see
+client_app). When the node ends, for whatever reason, it is started again after a pause.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from headstart.errors import ConfigError, DataError
+from headstart.files import write_text
+from headstart.flower import wire
+from headstart.flower.line import listening
+from headstart.flower.pki import make_site_key
+from headstart.flower.processes import end, last_line, start_node
+from headstart.flower.settings import SiteConfig
+from headstart.flower.site import Site
+from headstart.flower.wire import Parcel
+from headstart.machine import use_compilation_cache
+
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+STEADY_SECONDS = 120.0
+"""A node that has lived so long is not one that cannot start."""
+
+
+def join(site_file: Path, say: Callable[[str], None], *, until: threading.Event) -> None:
+    """Take part as this site until the event is set."""
+    config = SiteConfig.read(site_file)
+    _refuse_unready(config, site_file, say)
+    use_compilation_cache()
+    site, work = Site(config), Path(config.work)
+    log = work / "node.log"
+    say(f"{config.name}: joining {config.server}; Flower's log is {log}")
+
+    def answer(order: Parcel) -> Parcel:
+        begin = time.monotonic()
+        try:
+            found = site.answer(order)
+        except Exception as error:
+            with (work / "errors.log").open("a", encoding="utf-8") as file:
+                file.write(traceback.format_exc() + "\n")
+            kind = type(error).__name__
+            say(f"{config.name}: an order failed with {kind}; details: {work / 'errors.log'}")
+            return wire.parcel({"failed": kind}, {})
+        what = "trained" if order.text.get("train") else "scored"
+        number = order.text.get("round", 0)
+        say(f"{config.name}: round {number}: {what} in {time.monotonic() - begin:.1f} s")
+        return found
+
+    with listening(work, answer):
+        _keep_alive(config, site_file, log, say, until)
+
+
+def _keep_alive(
+    config: SiteConfig, site_file: Path, log: Path, say: Callable[[str], None],
+    until: threading.Event,
+) -> None:  # fmt: skip
+    pause = FIRST_PAUSE
+    while not until.is_set():
+        node, began = start_node(config, site_file, log), time.monotonic()
+        write_text(Path(config.work) / "node.pid", f"{node.pid}\n")
+        try:
+            while node.poll() is None and not until.wait(0.2):
+                pass
+        finally:
+            end([node])
+        if until.is_set():
+            return
+        if time.monotonic() - began > STEADY_SECONDS:
+            pause = FIRST_PAUSE
+        say(f"{config.name}: the node ended, {last_line(log)}; again in {pause:g} s")
+        until.wait(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _refuse_unready(config: SiteConfig, site_file: Path, say: Callable[[str], None]) -> None:
+    if not Path(config.data).exists():
+        raise DataError(f"{config.data} does not exist; set data in {site_file} to your file")
+    if config.insecure:
+        return
+    if not Path(config.certificate).exists():
+        raise ConfigError(
+            f"{config.certificate} does not exist; get it from the server (server/ca.crt there)"
+        )
+    if not Path(config.key).exists():
+        public = make_site_key(Path(config.key))
+        say(
+            f"made a key for {config.name}; send {public} to the server's operator, who keeps it "
+            f"as server/sites/{config.name}.pub; until then the server refuses this site"
+        )
+
+
+def until_stopped() -> threading.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped

@@ -1,0 +1,70 @@
+"""A federation gives the model that the simulation gives, for every algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flower.federations import experiment, federation_in
+
+from headstart.algorithms import ALGORITHMS
+from headstart.flower.server_app import conduct
+from headstart.runs import load_run, run_experiment
+from headstart.runs.config import Experiment
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "per-fedavg": {"method": "hessian-free", "inner_steps": 2},
+    "per-fedavg, random iterate": {
+        "name": "per-fedavg", "random_iterate": True, "local_lr_decay": "inverse-sqrt",
+        "weights": "examples",
+    },
+    "fedavg": {"server_optimizer": "adam", "server_lr": 0.1},
+    "local": {},
+    "apfl": {},
+    "aruba": {},
+}  # fmt: skip
+
+
+def test_every_algorithm_is_compared() -> None:
+    assert {options.get("name", name) for name, options in VARIANTS.items()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> None:
+    plan = variant(name)
+    simulated = run_experiment(plan, tmp_path / "simulated")
+    grid = federation_in(tmp_path / "federation", plan)
+    conduct(grid, tmp_path / "federation", tmp_path / "federated")
+    federated = load_run(tmp_path / "federated")
+    for ours, theirs in zip(
+        jax.tree.leaves(federated.state), jax.tree.leaves(simulated.state), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert federated.summary["gradient_evaluations"] == simulated.summary["gradient_evaluations"]
+    same_scores(federated.summary, simulated.summary)
+    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
+    assert [r["round"] for r in federated.records] == [r["round"] for r in simulated.records]
+    for ours, theirs in zip(federated.records, simulated.records, strict=True):
+        same_scores(ours, theirs)
+        if ours["round"] == 0:
+            assert ours["train_loss"] is theirs["train_loss"] is None
+        else:
+            assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+    for ours, theirs in zip(federated.clients, simulated.clients, strict=True):
+        for column in ("train_examples", "test_examples", "classes", "kind"):
+            assert ours[column] == theirs[column]
+
+
+def variant(name: str) -> Experiment:
+    return experiment(algorithm={"name": name, "batch_size": 8, "local_steps": 2, **VARIANTS[name]})
+
+
+def same_scores(ours: Any, theirs: Any) -> None:
+    for when in ("before", "after"):
+        mine, other = ours["loss"][when]["mean"], theirs["loss"][when]["mean"]
+        assert mine == pytest.approx(other, rel=1e-3)
+        mine, other = ours["accuracy"][when]["mean"], theirs["accuracy"][when]["mean"]
+        assert mine == pytest.approx(other, abs=0.02)  # one example may fall either way
