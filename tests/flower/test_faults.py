@@ -1,0 +1,367 @@
+"""Sites that fail, lie or stay away: the round goes on, the fault is named, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flower.federations import experiment, federation_in
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from headstart.errors import CheckpointError
+from headstart.flower import client_app, wire
+from headstart.flower.errors import FederationError
+from headstart.flower.local import LocalGrid
+from headstart.flower.memory import SiteMemory
+from headstart.flower.server_app import conduct
+from headstart.flower.wire import Parcel
+from headstart.runs import load_run
+
+ALL = {"participation": 1.0, "rounds": 2}
+QUICK = {"deadline": 0.3, "wait": 0.3}
+
+
+def test_an_exception_leaves_the_site_as_class_and_code_only(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL))
+    secret = "patient-4711-is-ill"
+    (tmp_path / "f/sites/site-1/data/x.npy").write_text(secret)
+    said = heard(grid, "site-1")
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    errors = [m for m in said if m.has_error()]
+    assert [(m.error.code, m.error.reason) for m in errors] == [(102, "DataError")] * 3
+    events = rounds_of(tmp_path / "run")
+    assert events[0]["trained"] == ["site-0", "site-2"]
+    assert "DataError, code 102" in events[0]["rejected"]["site-1"]
+    assert secret not in (tmp_path / "run/rounds.jsonl").read_text()
+    assert "DataError" in (tmp_path / "f/sites/site-1/work/errors.log").read_text()
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "KeyError"])
+def test_any_exception_is_replaced(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL))
+
+    def fail(site: str, order: Parcel) -> Parcel:
+        raise {"ValueError": ValueError, "KeyError": KeyError}[kind]("row 17: 3.1, 4.1, ill")
+
+    monkeypatch.setattr(client_app, "answer_of", fail)
+    reply = grid.apps["site-0"](order_message(), context_of(grid, "site-0"))
+    assert reply is not None
+    assert (reply.error.code, reply.error.reason) == (199, kind)
+
+
+def nan(answer: Parcel) -> Parcel:
+    return changed(answer, lambda a: np.full_like(a, np.nan))
+
+
+def absurd(answer: Parcel) -> Parcel:
+    return changed(answer, lambda a: (a + 1) * a.dtype.type(1e6))
+
+
+def shapeless(answer: Parcel) -> Parcel:
+    return changed(answer, lambda a: a[..., None])
+
+
+def double(answer: Parcel) -> Parcel:
+    return changed(answer, lambda a: a.astype(np.float64))
+
+
+def nameless(answer: Parcel) -> Parcel:
+    return Parcel(answer.text, {f"{name}.x": a for name, a in answer.arrays.items()})
+
+
+def pickled(answer: Parcel) -> Parcel:
+    return Parcel(answer.text, dict.fromkeys(answer.arrays, b"\x80\x04N."))
+
+
+def heavy(answer: Parcel) -> Parcel:
+    return Parcel({**answer.text, "weight": 50.0}, answer.arrays)
+
+
+def sizeless(answer: Parcel) -> Parcel:
+    return Parcel({**answer.text, "train_examples": -3}, answer.arrays)
+
+
+def stale(answer: Parcel) -> Parcel:
+    return Parcel({**answer.text, "round": 7}, answer.arrays)
+
+
+def lossless(answer: Parcel) -> Parcel:
+    return Parcel({**answer.text, "loss": "low"}, answer.arrays)
+
+
+def perfect(answer: Parcel) -> Parcel:
+    if "scores" not in answer.text:
+        return answer
+    sums = [[0.0, 1e9, 0.0] for _ in answer.text["scores"]["sums"]]
+    return Parcel({**answer.text, "scores": {"sums": sums}}, answer.arrays)
+
+
+LIES: dict[Callable[[Parcel], Parcel], str] = {
+    nan: "not finite",
+    absurd: "norm",
+    shapeless: "expected",
+    double: "float64",
+    nameless: "only one of the two",
+    pickled: "cannot be read",
+    heavy: "weight 50.0",
+    sizeless: "sizes",
+    stale: "round 7",
+    lossless: "loss",
+    perfect: "more right predictions",
+}
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_bad_answer_is_rejected_and_named(lie: Any, tmp_path: Path) -> None:
+    plan = experiment(**{**ALL, "rounds": 1})
+    grid = federation_in(tmp_path / "f", plan)
+    honest = grid.apps["site-1"]
+
+    def liar(message: Message, context: Context) -> Message:
+        reply = honest(message, context)
+        assert reply is not None
+        told = lie(wire.from_records(reply.content))
+        return Message(in_records(told), reply_to=message)
+
+    grid.apps["site-1"] = liar
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    first = rounds_of(tmp_path / "run")[0]
+    assert first["trained"] == ["site-0", "site-2"]
+    assert LIES[lie] in first["rejected"]["site-1"]
+    # The model is the one that the two honest sites alone give.
+    alone = federation_in(tmp_path / "g", plan)
+    del alone.apps["site-1"]
+    conduct(alone, tmp_path / "g", tmp_path / "without")
+    same_model(tmp_path / "run", tmp_path / "without")
+
+
+def test_a_message_that_is_no_parcel_is_rejected(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL))
+
+    def stranger(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"hello": ConfigRecord({"a": 1})}), reply_to=message)
+
+    grid.apps["site-2"] = stranger
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    assert "no parcel" in rounds_of(tmp_path / "run")[0]["rejected"]["site-2"]
+
+
+def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL), **QUICK)
+    grid.apps["site-0"] = lambda message, context: None
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    events = rounds_of(tmp_path / "run")
+    assert [e["silent"] for e in events] == [["site-0"]] * 3
+    assert events[0]["trained"] == ["site-1", "site-2"]
+    # Two answers a round, not three, are what the gradient count goes by.
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (
+        summary["gradient_evaluations"]
+        == 2 * 2 * load_run(tmp_path / "run").summary["gradient_evaluations_per_client"]["round"]
+    )
+
+
+def test_a_partial_round_is_weighted_by_who_answered(tmp_path: Path) -> None:
+    plan = experiment(**{**ALL, "rounds": 1}, algorithm={"name": "fedavg", "weights": "examples"})
+    grid = federation_in(tmp_path / "f", plan)
+    replies: dict[str, Any] = {}
+    for name in ("site-0", "site-2"):
+        grid.apps[name] = recording(grid.apps[name], replies, name)
+    del grid.apps["site-1"]
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    parts = [wire.tensors(replies[name]) for name in ("site-0", "site-2")]
+    weights = [replies[name].text["weight"] for name in ("site-0", "site-2")]
+    assert weights == [replies[name].text["train_examples"] for name in ("site-0", "site-2")]
+    model = load_run(tmp_path / "run").params
+    for name, leaf in zip(sorted(parts[0]), named_leaves(model), strict=True):
+        mean = np.average([part[name] for part in parts], axis=0, weights=weights)
+        np.testing.assert_allclose(leaf, mean, rtol=1e-5, atol=1e-6)
+
+
+def test_too_few_sites_end_the_run_clearly_after_a_while(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL), **QUICK)
+    for name in ("site-0", "site-2"):
+        del grid.apps[name]
+    with pytest.raises(FederationError, match=r"1 of the 2 sites needed.*absent: site-0, site-2"):
+        conduct(grid, tmp_path / "f", tmp_path / "run")
+    events = events_of(tmp_path / "run")
+    assert [e["event"] for e in events] == ["started", "waiting", "failed"]
+
+
+def test_a_round_without_enough_answers_is_tried_again(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**{**ALL, "rounds": 1}), retries=1)
+    for name in ("site-0", "site-1", "site-2"):
+        grid.apps[name] = failing_once(grid.apps[name])
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    events = rounds_of(tmp_path / "run")
+    assert [e["done"] for e in events[:2]] == [False, True]
+    again = federation_in(tmp_path / "g", experiment(**{**ALL, "rounds": 1}))
+    conduct(again, tmp_path / "g", tmp_path / "undisturbed")
+    same_model(tmp_path / "run", tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("name", ["per-fedavg", "apfl"])
+def test_a_killed_server_goes_on_to_the_same_model(name: str, tmp_path: Path) -> None:
+    plan = experiment(rounds=4, algorithm={"name": name, "local_steps": 2, "batch_size": 8})
+    whole = federation_in(tmp_path / "f", plan)
+    conduct(whole, tmp_path / "f", tmp_path / "whole")
+    grid = federation_in(tmp_path / "g", plan)
+    dying = DyingGrid(grid, after=3)
+    with pytest.raises(Killed):
+        conduct(dying, tmp_path / "g", tmp_path / "run")
+    conduct(grid, tmp_path / "g", tmp_path / "run", resume=True)
+    same_model(tmp_path / "run", tmp_path / "whole")
+    ours, theirs = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
+    assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
+    for one, other in zip(ours.clients, theirs.clients, strict=True):
+        assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
+
+
+def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
+    plan = experiment(**ALL)
+    grid = federation_in(tmp_path / "f", plan)
+    late = grid.apps.pop("site-3")
+    conduct(grid, tmp_path / "f", tmp_path / "run")
+    kept = tmp_path / "f/sites/site-3/work/runs"
+    assert not kept.exists()
+    assert load_run(tmp_path / "run").summary["new_clients"] is None
+    before = (tmp_path / "run/model.safetensors").read_bytes()
+    grid.apps["site-3"] = late
+    conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
+    assert (tmp_path / "run/model.safetensors").read_bytes() == before
+    assert list(kept.glob("*/personal.safetensors"))
+    assert load_run(tmp_path / "run").summary["new_clients"] is not None
+
+
+def test_handing_out_before_training_is_refused(tmp_path: Path) -> None:
+    grid = federation_in(tmp_path / "f", experiment(**ALL))
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FederationError, match="no trained model"):
+        conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
+
+
+def test_memory_is_kept_for_a_round_asked_again(tmp_path: Path) -> None:
+    memory = SiteMemory(tmp_path)
+    fresh = {"v": np.zeros(2, np.float32)}
+    assert memory.before(5, fresh) is fresh
+    for number in (5, 6, 7):
+        memory.keep(number, {"v": np.full(2, number, np.float32)})
+    assert float(memory.before(7, fresh)["v"][0]) == 6
+    assert memory.before(5, fresh) is fresh
+    memory.keep(6, {"v": np.full(2, 66, np.float32)})
+    assert float(memory.before(9, fresh)["v"][0]) == 66
+    for number in range(8, 12):
+        memory.keep(number, {"v": np.full(2, number, np.float32)})
+    with pytest.raises(CheckpointError, match="no memory from before round 5"):
+        memory.before(5, fresh)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nobody catches it."""
+
+
+class DyingGrid(LocalGrid):
+    """A grid whose server dies after so many exchanges, when the sites have done their work."""
+
+    def __init__(self, grid: LocalGrid, after: int) -> None:
+        super().__init__(grid.apps, grid.sites)
+        self.left = after
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+        return super().pull_messages(message_ids)
+
+
+def failing_once(app: Any) -> Any:
+    calls = []
+
+    def answer(message: Message, context: Context) -> Message | None:
+        calls.append(1)
+        if len(calls) > 1:
+            return app(message, context)
+        bad = Context(1, 1, {"site": "nowhere.toml"}, RecordDict(), {})
+        return app(message, bad)
+
+    return answer
+
+
+def recording(app: Any, replies: dict[str, Any], name: str) -> Any:
+    def answer(message: Message, context: Context) -> Message | None:
+        reply = app(message, context)
+        found = wire.from_records(reply.content)
+        if "weight" in found.text:
+            replies[name] = found
+        return reply
+
+    return answer
+
+
+def heard(grid: LocalGrid, name: str) -> list[Message]:
+    said: list[Message] = []
+    app = grid.apps[name]
+
+    def answer(message: Message, context: Context) -> Message | None:
+        reply = app(message, context)
+        assert reply is not None
+        said.append(reply)
+        return reply
+
+    grid.apps[name] = answer
+    return said
+
+
+def changed(answer: Parcel, change: Callable[[np.ndarray], np.ndarray]) -> Parcel:
+    return wire.parcel(answer.text, {n: change(a) for n, a in wire.tensors(answer).items()})
+
+
+def in_records(told: Parcel) -> RecordDict:
+    """Also of arrays that are none, as only an attacker sends them."""
+    try:
+        return wire.to_records(told)
+    except Exception:
+        honest = {name: wire.to_bytes(np.zeros(1)) for name in told.arrays}
+        records = wire.to_records(Parcel(told.text, honest))
+        for name, content in told.arrays.items():
+            records.array_records[wire.ARRAYS][name].data = content
+        return records
+
+
+def order_message() -> Message:
+    return Message(
+        wire.to_records(wire.parcel({"hello": True}, {})), dst_node_id=2, message_type="train"
+    )
+
+
+def context_of(grid: LocalGrid, name: str) -> Context:
+    return Context(1, 2, {"site": str(grid.sites[name])}, RecordDict(), {})
+
+
+def rounds_of(run: Path) -> list[dict[str, Any]]:
+    return [event for event in events_of(run) if event["event"] == "round"]
+
+
+def events_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def named_leaves(model: Any) -> list[Any]:
+    from headstart.runs.checkpoint import named_arrays
+
+    arrays = named_arrays({"params": model})
+    return [arrays[name] for name in sorted(arrays)]
+
+
+def same_model(one: Path, other: Path) -> None:
+    for a, b in zip(
+        jax.tree.leaves(load_run(one).params), jax.tree.leaves(load_run(other).params), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
