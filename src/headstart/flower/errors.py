@@ -14,7 +14,13 @@ CODES = {
     "SiteError": 110,
 }
 OTHER = 199
+NO_ANSWER_IN_TIME = (3, 4)
+NOT_THERE = (5,)
+"""Flower's own codes for messages that nobody answered."""
 MEANINGS = {
+    1: "cannot load the app; is headstart[flower] installed there, as new as the server's?",
+    2: "failed outside Headstart's part of the app",
+    7: "cannot use the app it was sent",
     101: "does not know the model or algorithm; is its Headstart as new as the server's?",
     102: "cannot use its data",
     103: "cannot write to its disk",

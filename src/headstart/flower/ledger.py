@@ -40,6 +40,7 @@ class Ledger:
         """Client updates so far, which a gradient count goes by: partial rounds have fewer."""
         self.seconds = self.evaluation_seconds = 0.0
         self.traffic = {"down": 0, "up": 0}
+        self._unsaid: list[str] = []
 
     @property
     def fingerprint(self) -> str:
@@ -69,7 +70,7 @@ class Ledger:
         if loss is not None:
             self.losses.append(loss)
             self.updates += len(exchange.updates)
-        self.say(
+        self._will_say(
             "round",
             round=number,
             done=loss is not None,
@@ -103,10 +104,10 @@ class Ledger:
         }
         self.records.append(entry)
         self.folder.append_metrics(entry)
-        self.say("evaluated", **entry)
+        self._will_say("evaluated", **entry)
 
     def save(self) -> None:
-        """The state as it now is."""
+        """The state as it now is; only then is a round said to be done."""
         progress = Progress(self.session.round, self.session.state, (), np.array(self.losses))
         extra = {
             "updates": self.updates,
@@ -115,6 +116,7 @@ class Ledger:
         }
         saved = Checkpoint(progress, self.seconds, 0.0, self.records, extra)
         save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
+        self.tell()
 
     def finish(self, scores: Scores) -> dict[str, Any]:
         """Results, model and summary."""
@@ -128,8 +130,18 @@ class Ledger:
 
     def say(self, event: str, **facts: Any) -> None:
         """A line for whoever watches."""
-        line = json.dumps({"event": event, "time": round(time.time(), 3), **facts}, allow_nan=False)
-        append_line(self.folder.path / ROUNDS, line)
+        self._will_say(event, **facts)
+        self.tell()
+
+    def tell(self) -> None:
+        """Write what is still unsaid."""
+        for line in self._unsaid:
+            append_line(self.folder.path / ROUNDS, line)
+        self._unsaid.clear()
+
+    def _will_say(self, event: str, **facts: Any) -> None:
+        line = {"event": event, "time": round(time.time(), 3), **facts}
+        self._unsaid.append(json.dumps(line, allow_nan=False))
 
     def _summary(self, scores: Scores) -> dict[str, Any]:
         session, options = self.session, self.session.experiment.evaluation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ Child: TypeAlias = "subprocess.Popen[bytes]"
 CONNECTION = "federation"
 START_SECONDS = 60.0
 GRACE_SECONDS = 5.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -201,7 +203,7 @@ def free_port() -> int:
 def last_line(log: Path) -> str:
     """The last thing a process said."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     return f"it said: {lines[-1][:300]}" if lines else "it said nothing"
 
 

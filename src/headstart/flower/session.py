@@ -112,6 +112,12 @@ class Session:
         key = jax.random.fold_in(self.keys.sampling, self.round)
         return choose_clients(key, self.roster.known_clients, self.active).tolist()
 
+    @property
+    def most_steps(self) -> int:
+        """The longest adaptation ever scored: with one width for all there is one program."""
+        options = self.experiment.evaluation
+        return max(options.curve_steps, options.adapt_steps)
+
     def evaluation_due(self) -> bool:
         """Whether the model as it now is should be scored."""
         return self.round % self.experiment.evaluation.every == 0
@@ -137,6 +143,7 @@ class Session:
             "schema": asdict(self.schema),
             "train": train,
             "steps": list(steps),
+            "most_steps": self.most_steps,
             "adapt_on": options.adapt_on,
             "keep": keep,
             "keep_steps": options.adapt_steps,
@@ -197,15 +204,15 @@ class Session:
     def scores_from(self, answers: Mapping[int, Mapping[str, Any]], steps: Sequence[int]) -> Scores:
         """The sites' scores after each number of steps."""
         clients = np.array(sorted(answers))
-        width = max(steps) + 1
+        width = self.most_steps + 1
         table = np.array([answers[c]["sums"] for c in clients.tolist()], float)
         table = table.reshape(len(clients), width, 3)
         counts = self.roster.test_counts[clients]
         return scores_from_sums(table, clients, counts, np.isin(np.arange(width), steps))
 
-    def check_scores(self, client: int, scores: Any, steps: Sequence[int]) -> None:
+    def check_scores(self, client: int, scores: Any) -> None:
         """DataError if a site's scores cannot be right."""
-        shape = (max(steps) + 1, 3)
+        shape = (self.most_steps + 1, 3)
         try:
             sums = np.array(scores["sums"], float)
         except (TypeError, KeyError, ValueError):

@@ -93,7 +93,8 @@ class Site:
         work = _Work(self, assignment, int(text["round"]), order)
         answer: dict[str, Any] = {"round": work.round, **work.sizes()}
         if text["steps"]:
-            answer["scores"] = work.scores(text["steps"], on_test=text["adapt_on"] == "test")
+            on_test, most = text["adapt_on"] == "test", int(text["most_steps"])
+            answer["scores"] = work.scores(text["steps"], most=most, on_test=on_test)
         if text["keep"]:
             work.keep(int(text["keep_steps"]))
         reply: Mapping[str, np.ndarray] = {}
@@ -163,13 +164,13 @@ class _Work:
         weight = float(self.algorithm.client_weight(self.task.count))
         return named_arrays(reply), weight, float(info["loss"])
 
-    def scores(self, steps: list[int], *, on_test: bool) -> dict[str, Any]:
-        """Sums over the held-out examples after each number of adaptation steps."""
-        wanted = np.isin(np.arange(max(steps) + 1), steps)
+    def scores(self, steps: list[int], *, most: int, on_test: bool) -> dict[str, Any]:
+        """Sums over the held-out examples after each number of adaptation steps up to ``most``."""
+        wanted = np.isin(np.arange(most + 1), steps)
         key = jax.random.fold_in(self.keys.adaptation, self.assignment.client)
         table = _scores(
             self.algorithm, self._state(), self._memory_now(),
-            self.held_out if on_test else self.task, self.held_out, key, wanted, most=max(steps),
+            self.held_out if on_test else self.task, self.held_out, key, wanted, most=most,
         )  # fmt: skip
         sums = np.asarray(table, float)
         bad = ~np.isfinite(sums).all(axis=1)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from logging import INFO
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from headstart.errors import DataError
 from headstart.flower import wire
-from headstart.flower.errors import meaning
+from headstart.flower.errors import NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.session import Session, Update
 from headstart.flower.wire import Parcel
 from headstart.runs.checkpoint import named_arrays
@@ -110,10 +110,9 @@ class HeadstartStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The last exchange: every site scores, and keeps the start and its own model."""
-        options = self.session.experiment.evaluation
         if self.session.round < self.session.experiment.rounds:
             return []
-        steps = list(range(max(options.curve_steps, options.adapt_steps) + 1))
+        steps = list(range(self.session.most_steps + 1))
         return self._orders(
             grid, MessageType.EVALUATE, list(self.session.clients), [], steps, keep=True
         )
@@ -159,8 +158,7 @@ class HeadstartStrategy(Strategy):
             if client is None or client not in self.exchange.asked:
                 continue
             if message.has_error():
-                error = message.error
-                self.exchange.rejected[client] = meaning(error.code, _class_name(error.reason))
+                self._note_error(client, message.error)
                 continue
             try:
                 answer = wire.from_records(message.content)
@@ -170,6 +168,15 @@ class HeadstartStrategy(Strategy):
                 self.exchange.rejected[client] = str(error)
                 self.exchange.updates.pop(client, None)
 
+    def _note_error(self, client: int, error: Error) -> None:
+        if error.code in NO_ANSWER_IN_TIME:
+            return  # It counts as silent.
+        if error.code in NOT_THERE:
+            del self.exchange.asked[client]
+            self.exchange.missing.append(client)
+        else:
+            self.exchange.rejected[client] = meaning(error.code, _class_name(error.reason))
+
     def _take(self, client: int, answer: Parcel) -> None:
         session, exchange = self.session, self.exchange
         session.roster.note(client, answer.text)
@@ -177,7 +184,7 @@ class HeadstartStrategy(Strategy):
             exchange.updates[client] = session.update_from(client, answer)
         if exchange.steps:
             scores: Any = answer.text.get("scores")
-            session.check_scores(client, scores, exchange.steps)
+            session.check_scores(client, scores)
             exchange.scores[client] = scores
 
 

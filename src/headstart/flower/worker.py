@@ -19,13 +19,16 @@ from headstart.files import write_text
 from headstart.flower import wire
 from headstart.flower.line import listening
 from headstart.flower.pki import make_site_key
-from headstart.flower.processes import end, last_line, start_node
+from headstart.flower.processes import Child, end, last_line, start_node
 from headstart.flower.settings import SiteConfig
 from headstart.flower.site import Site
 from headstart.flower.wire import Parcel
 from headstart.machine import use_compilation_cache
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+DOUBT_SECONDS = 20.0
+CONNECTED = "SuperNode ID"
+"""What Flower's node writes once the server has taken it in."""
 STEADY_SECONDS = 120.0
 """A node that has lived so long is not one that cannot start."""
 
@@ -64,20 +67,55 @@ def _keep_alive(
 ) -> None:  # fmt: skip
     pause = FIRST_PAUSE
     while not until.is_set():
+        begin = log.stat().st_size if log.exists() else 0
         node, began = start_node(config, site_file, log), time.monotonic()
         write_text(Path(config.work) / "node.pid", f"{node.pid}\n")
         try:
-            while node.poll() is None and not until.wait(0.2):
-                pass
+            _watch(config, node, log, begin, say, until)
         finally:
             end([node])
         if until.is_set():
             return
         if time.monotonic() - began > STEADY_SECONDS:
             pause = FIRST_PAUSE
-        say(f"{config.name}: the node ended, {last_line(log)}; again in {pause:g} s")
+        say(f"{config.name}: {_why_ended(log, begin)}; again in {pause:g} s")
         until.wait(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _watch(
+    config: SiteConfig, node: Child, log: Path, begin: int, say: Callable[[str], None],
+    until: threading.Event,
+) -> None:  # fmt: skip
+    """Until the node ends or we are to stop; say once whether the server was reached."""
+    doubtful = time.monotonic() + DOUBT_SECONDS
+    open_question, warned = True, False
+    while node.poll() is None and not until.wait(0.2):
+        if open_question and CONNECTED in _since(log, begin):
+            say(f"{config.name}: connected to {config.server}, waiting for orders")
+            open_question = False
+        if open_question and not warned and time.monotonic() > doubtful:
+            warned = True
+            say(
+                f"{config.name}: {config.server} cannot be reached yet; is the server running, "
+                f"its port open, and {config.certificate} its authority? Trying on"
+            )
+
+
+def _why_ended(log: Path, begin: int) -> str:
+    """What Flower's node said before it ended, in words that help."""
+    if "Failed to activate" in _since(log, begin):
+        return (
+            "the server refused this site: its key is not registered there, or its last "
+            "connection is not yet over (up to a minute)"
+        )
+    return f"the node ended, {last_line(log)}"
+
+
+def _since(log: Path, begin: int) -> str:
+    with log.open("rb") as file:
+        file.seek(begin)
+        return file.read().decode(errors="replace")
 
 
 def _refuse_unready(config: SiteConfig, site_file: Path, say: Callable[[str], None]) -> None:

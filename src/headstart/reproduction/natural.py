@@ -83,7 +83,10 @@ ROLES = People(
     "Next-character prediction for roles with 2,000 characters or more; 89 of 447 join later.",
     {"source": "shakespeare", "new_clients": 89}, {"name": "char-lstm", "hidden": 32}, 100, 0.03,
     {"local_steps": 5, "batch_size": 8},
-    [{"inner_lr": step, "local_lr": step} for step in (0.3, 1.0, 3.0, 10.0)],
+    [
+        *({"inner_lr": step, "local_lr": step} for step in (0.3, 1.0, 3.0, 10.0)),
+        *grid(inner_lr=[0.3, 1.0], local_lr=[3.0, 10.0]),
+    ],
     most_clients=60,
 )  # fmt: skip
 HOSPITALS = People(
@@ -143,7 +146,7 @@ class NaturalClients:
 
 TEXT = """\
 Clients who differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
-(ν = {steps} in training) have the same tries for α and β (nine to fifteen; four for Shakespeare),
+(ν = {steps} in training) have the same tries for α and β (eight to fifteen),
 on the known clients' training data only and with a seed of its own. Accuracy in percent, mean
 over clients, then mean ± 95 % interval over seeds; *known* clients took part in training, *new*
 ones did not."""
