@@ -38,6 +38,7 @@ def write_federation(
     federation: FederationConfig,
     *,
     own_data: bool,
+    label: str = "label",
 ) -> None:
     """Everything but the sites' data; with ``own_data`` the experiment names no data set."""
     _claim(folder)
@@ -64,13 +65,13 @@ def write_federation(
     if not federation.insecure:
         make_certificates(folder / "server", host)
     for name in (*federation.sites, *federation.late):
-        write_site(folder, name, federation)
+        write_site(folder, name, federation, label)
 
 
-def write_site(folder: Path, name: str, federation: FederationConfig) -> None:
+def write_site(folder: Path, name: str, federation: FederationConfig, label: str) -> None:
     """One site's folder, with a key of its own; the public half goes to the server."""
     home = folder / "sites" / name
-    about = {"name": name, "federation": federation, "late": name in federation.late}
+    about = {"name": name, "federation": federation, "label": label}
     _render("site.toml", home / "site.toml", about)
     _render("site.sh", home / "start.sh", about)
     _render("site.service", home / "headstart-site.service", about)

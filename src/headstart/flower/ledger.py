@@ -6,6 +6,7 @@ many bytes went down and up. Whoever shows progress reads it as it grows.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -40,17 +41,19 @@ class Ledger:
         """Client updates so far, which a gradient count goes by: partial rounds have fewer."""
         self.seconds = self.evaluation_seconds = 0.0
         self.traffic = {"down": 0, "up": 0}
+        self.last: dict[int, Any] = {}
+        """Every site's scores in the last exchange; a later hand-out adds to them."""
         self._unsaid: list[str] = []
 
     @property
     def fingerprint(self) -> str:
         """What must agree for a checkpoint to be continued."""
         session = self.session
-        return f"{session.experiment.fingerprint()}-{digest_of(session)}"
+        return f"{session.experiment.fingerprint(with_data=False)}-{digest_of(session)}"
 
     def begin(self, *, resume: bool) -> None:
         """Claim the folder, or take up the newest checkpoint in it."""
-        found = self._newest() if resume else None
+        found = self.newest() if resume else None
         self.folder.claim(self.session.experiment.to_toml(), resume=resume)
         self.folder.write_schema(self.session.schema)
         write_text(self.folder.path / RUN_ID, self.session.run + "\n")
@@ -113,6 +116,7 @@ class Ledger:
             "updates": self.updates,
             "sizes": {str(c): s for c, s in self.session.roster.sizes.items()},
             "traffic": self.traffic,
+            "last": {str(c): s for c, s in self.last.items()},
         }
         saved = Checkpoint(progress, self.seconds, 0.0, self.records, extra)
         save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
@@ -180,7 +184,8 @@ class Ledger:
     def _groups(self, scores: Scores, steps: int) -> dict[str, Any]:
         return record.evaluation_record(scores, _Present(self.session.roster, scores), steps)
 
-    def _newest(self) -> Checkpoint | None:
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint to go on from; a clear line if there are only unusable ones."""
         frame = Progress(0, self.session.state, (), np.zeros(0))
         found, refused = load_newest(self.folder.checkpoints, frame, self.fingerprint)
         if found is None and refused:
@@ -198,6 +203,7 @@ class Ledger:
         self.seconds = found.seconds
         self.updates = found.extra["updates"]
         self.traffic = dict(found.extra["traffic"])
+        self.last = {int(c): s for c, s in found.extra["last"].items()}
         self.session.roster.sizes.update({int(c): s for c, s in found.extra["sizes"].items()})
 
 
@@ -214,10 +220,11 @@ class _Present:
 
 
 def digest_of(session: Session) -> str:
-    """Stands for the data, which the server does not see: who the sites are and what they share."""
-    import hashlib
+    """Stands for the data, which the server does not see: who trains, and what all share.
 
-    content = json.dumps([list(session.roster.names), repr(session.schema)])
+    Who joins later is not part of it, because that is not known beforehand.
+    """
+    content = json.dumps([list(session.federation.sites), repr(session.schema)])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

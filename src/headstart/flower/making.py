@@ -35,7 +35,7 @@ def make_federation(
     federation = FederationConfig(
         address=address, sites=sites, late=late, min_sites=min(2, len(sites)), insecure=insecure
     )
-    write_federation(folder, plan, schema, federation, own_data=True)
+    write_federation(folder, plan, schema, federation, own_data=True, label=label)
     return federation
 
 

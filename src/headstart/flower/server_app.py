@@ -26,6 +26,7 @@ from headstart.runs.config import Experiment, read_toml
 
 POLL_SECONDS = 0.25
 HELLO_SECONDS = 60.0
+HAND_OUT_SECONDS = 30.0
 
 app = ServerApp()
 
@@ -77,10 +78,19 @@ class _Conduct:
 
     def all(self, hand_out: bool) -> None:
         self.strategy.summary()
-        while self.session.round < self.session.experiment.rounds and not hand_out:
+        rounds = self.session.experiment.rounds
+        if hand_out and self.session.round < rounds:
+            raise FederationError(
+                f"there is no trained model yet to hand out: {self.session.round} of {rounds} "
+                "rounds are done"
+            )
+        while self.session.round < rounds:
             self.train()
-        if hand_out and not self.ledger.records:
-            raise FederationError("there is no trained model yet to hand out")
+        if hand_out:
+            self._wait(self.session.clients, 1)
+            self._wait_a_little()
+        else:
+            self._wait(range(self.session.roster.known_clients), 1)
         self.last()
 
     def train(self) -> None:
@@ -102,6 +112,7 @@ class _Conduct:
                 self.ledger.save()
                 return
             self.ledger.say("again", round=number, attempt=attempt + 1)
+            time.sleep(min(2.0**attempt, federation.deadline / 10))
         reasons = "; ".join(
             f"{self.session.roster.name(c)} {why}" for c, why in found.rejected.items()
         )
@@ -120,18 +131,20 @@ class _Conduct:
         self.ledger.losses += newest
 
     def last(self) -> None:
-        """Scores after 0, 1, 2 … steps; every site keeps the start and its own model."""
-        known = list(range(self.session.roster.known_clients))
-        self._wait(known, 1)
+        """Scores after 0, 1, 2 … steps; every site keeps the start and its own model.
+
+        Scores of an earlier last exchange stay for the sites that are not there this time.
+        """
         begin = time.monotonic()
         messages = self.strategy.configure_evaluate(self.session.round, *NOTHING, self.grid)
         replies = self.exchange(messages)
         self.strategy.aggregate_evaluate(self.session.round, replies)
         found = self.strategy.exchange
         self.ledger.exchanged(found, self.session.round, time.monotonic() - begin, None)
-        if not any(client in known for client in found.scores):
+        self.ledger.last.update(found.scores)
+        if not any(c < self.session.roster.known_clients for c in self.ledger.last):
             raise FederationError("no site that trained answered the last evaluation")
-        scores = self.session.scores_from(found.scores, found.steps)
+        scores = self.session.scores_from(self.ledger.last, found.steps)
         if self.ledger.records[-1:] and self.ledger.records[-1]["round"] == self.session.round:
             self.ledger.records.pop()
         self.ledger.evaluated(self.session.round, scores)
@@ -180,6 +193,14 @@ class _Conduct:
                     f"{limit:g} s; absent: {', '.join(absent)}"
                 )
             time.sleep(min(1.0, limit / 10))
+
+    def _wait_a_little(self) -> None:
+        """For the rest of the sites, but not long: who is not there now can be served later."""
+        until = time.monotonic() + min(HAND_OUT_SECONDS, self.session.federation.wait)
+        while time.monotonic() < until:
+            if len(self.connected(self.grid)) == len(self.session.clients):
+                return
+            time.sleep(0.5)
 
     def exchange(self, messages: Iterable[Message], deadline: float | None = None) -> list[Message]:
         """Send, and collect what comes back until the deadline, looking more often than Flower."""

@@ -10,7 +10,7 @@ from typing import Any
 from headstart.errors import ConfigError, InputError, OutputError
 from headstart.files import write_text
 from headstart.flower.errors import FederationError
-from headstart.flower.ledger import ROUNDS, follow
+from headstart.flower.ledger import ROUNDS, Ledger, follow
 from headstart.flower.processes import (
     Child,
     end,
@@ -62,9 +62,10 @@ def refuse_unready(
     if resume or hand_out:
         if not (out / "config.toml").exists():
             raise InputError(f"{out} holds no run to go on with; leave out --resume")
-        kept = RunDirectory(out).experiment()
-        if kept.fingerprint() != session.experiment.fingerprint():
+        kept = RunDirectory(out).experiment().fingerprint(with_data=False)
+        if kept != session.experiment.fingerprint(with_data=False):
             raise ConfigError(f"{out} was made with other settings than {folder}/experiment.toml")
+        Ledger(out, session).newest()
     elif out.exists() and any(out.iterdir()):
         raise OutputError(
             f"{out} is not empty; choose another folder with --out, or go on with --resume"

@@ -133,6 +133,7 @@ class Session:
         options = self.experiment.evaluation
         whole = bool(steps) or keep
         text = {
+            "protocol": wire.PROTOCOL,
             "run": self.run,
             "round": self.round,
             "client": client,

@@ -27,7 +27,7 @@ class FederationConfig:
     late: tuple[str, ...] = ()
     """Sites that take no part in training and get their model at the end."""
     min_sites: int = 2
-    """A round needs so many answers; with one answer the server would see that site's update."""
+    """A round needs so many answers: the mean of few tells the other sites much about each."""
     deadline: float = 600.0
     """Seconds a site has to answer."""
     wait: float = 600.0

@@ -89,6 +89,11 @@ class Site:
         text = order.text
         if text.get("hello"):
             return wire.parcel({"name": self.config.name}, {})
+        if text.get("protocol") != wire.PROTOCOL:
+            raise ConfigError(
+                f"the server speaks protocol {text.get('protocol')}, this site {wire.PROTOCOL}; "
+                "install the same version of Headstart on both"
+            )
         assignment = Assignment.from_text(text)
         work = _Work(self, assignment, int(text["round"]), order)
         answer: dict[str, Any] = {"round": work.round, **work.sizes()}

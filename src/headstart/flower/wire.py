@@ -18,6 +18,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from headstart.errors import DataError
 
+PROTOCOL = 1
+"""Goes up when orders or answers change: server and sites must speak the same."""
 TEXT, ARRAYS = "text", "arrays"
 LENGTH = struct.Struct(">QQ")
 

@@ -124,10 +124,13 @@ class Experiment:
         table = {k: v for k, v in self.to_table().items() if k != "label"}
         return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
 
-    def fingerprint(self) -> str:
-        """What must agree for a checkpoint to be continued: all but the label and the end."""
+    def fingerprint(self, *, with_data: bool = True) -> str:
+        """What must agree for a checkpoint to be continued: all but the label and the end.
+
+        In a federation the data are the sites' own, and where their folder lies means nothing.
+        """
         table = self.to_table()
-        for free in ("label", "rounds"):
+        for free in ("label", "rounds", *([] if with_data else ["data"])):
             del table[free]
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 

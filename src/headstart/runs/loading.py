@@ -46,7 +46,8 @@ def _load(folder: RunDirectory) -> Run:
     found = checkpoints(folder.checkpoints)
     if not found:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")
-    fingerprint = f"{experiment.fingerprint()}-{summary['data_digest']}"
+    own = experiment.fingerprint(with_data=summary.get("engine") != "flower")
+    fingerprint = f"{own}-{summary['data_digest']}"
     progress = load_checkpoint(found[-1], frame, fingerprint).progress
     return Run(
         summary=summary,

@@ -72,7 +72,11 @@ class Summary(dict[str, Any]):
 
     def _sampled(self, kind: str) -> str:
         there, seen = self["clients"][kind], self["evaluated_clients"][kind]
-        return "" if seen == there else f" ({seen:,} of {there:,} clients, drawn at random)"
+        if seen == there:
+            return ""
+        if self.get("engine") == "flower":
+            return f" ({seen} of {there} sites answered)"
+        return f" ({seen:,} of {there:,} clients, drawn at random)"
 
     __repr__ = __str__
 
