@@ -11,7 +11,7 @@ unexport VIRTUAL_ENV PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install test lint types layers pytest test-data bench bench-scale reproduction-page format clean
+.PHONY: help demo install test lint types layers pytest test-data bench bench-scale bench-federation reproduction-page format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,9 @@ bench: .venv/.bench  ## how fast: against PyTorch, FedJAX and the machine's peak
 
 bench-scale: .venv/.bench  ## how far: to 10,000 active clients and a million in all
 	$(BIN)/python -m benchmarks.scale
+
+bench-federation: .venv/.dev  ## what Headstart adds to a round of Flower's, on loopback
+	$(BIN)/python -m benchmarks.federation
 
 format: .venv/.dev  ## put the code in order
 	$(BIN)/ruff check --fix .

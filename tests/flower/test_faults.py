@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from headstart.errors import CheckpointError
 from headstart.flower import client_app, wire
-from headstart.flower.errors import FederationError
+from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.local import LocalGrid
 from headstart.flower.memory import SiteMemory
 from headstart.flower.server_app import conduct
@@ -222,6 +222,24 @@ def test_a_killed_server_goes_on_to_the_same_model(name: str, tmp_path: Path) ->
     assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
         assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
+
+
+def test_a_server_that_was_replaced_touches_nothing(tmp_path: Path) -> None:
+    plan = experiment(**ALL)
+    grid = federation_in(tmp_path / "f", plan)
+    honest, taken = grid.apps["site-2"], list[int]()
+
+    def meanwhile(message: Message, context: Context) -> Message | None:
+        if not taken:  # Another server process takes the run up while this one waits for answers.
+            taken.append(1)
+            (tmp_path / "run/run.owner").write_text("somebody else")
+        return honest(message, context)
+
+    grid.apps["site-2"] = meanwhile
+    with pytest.raises(SupersededError):
+        conduct(grid, tmp_path / "f", tmp_path / "run")
+    assert not list((tmp_path / "run/checkpoint").glob("*"))
+    assert [event["event"] for event in events_of(tmp_path / "run")] == ["started"]
 
 
 def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:

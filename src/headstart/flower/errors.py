@@ -49,5 +49,9 @@ class SiteError(HeadstartError):
         self.kind = kind
 
 
+class SupersededError(HeadstartError):
+    """Another process has taken up the run: this one must not touch it any more."""
+
+
 class FederationError(HeadstartError):
     """A federation cannot go on: too few sites, or too few usable answers."""

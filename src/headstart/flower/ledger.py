@@ -18,6 +18,7 @@ import numpy as np
 
 from headstart.errors import CheckpointError, ConfigError
 from headstart.files import append_line, write_text
+from headstart.flower.errors import SupersededError
 from headstart.flower.session import Session
 from headstart.flower.strategy import Exchange
 from headstart.runs import record
@@ -28,6 +29,8 @@ from headstart.simulation.simulation import Progress
 
 ROUNDS = "rounds.jsonl"
 RUN_ID = "run.id"
+OWNER = "run.owner"
+"""Which server process writes here: one whose Flower was killed may live on for a while."""
 
 
 class Ledger:
@@ -43,6 +46,7 @@ class Ledger:
         self.traffic = {"down": 0, "up": 0}
         self.last: dict[int, Any] = {}
         """Every site's scores in the last exchange; a later hand-out adds to them."""
+        self._owner = os.urandom(8).hex()
         self._unsaid: list[str] = []
 
     @property
@@ -57,6 +61,7 @@ class Ledger:
         self.folder.claim(self.session.experiment.to_toml(), resume=resume)
         self.folder.write_schema(self.session.schema)
         write_text(self.folder.path / RUN_ID, self.session.run + "\n")
+        write_text(self.folder.path / OWNER, self._owner)
         if found is not None:
             self._take_up(found)
         self.folder.write_metrics(self.records)
@@ -119,6 +124,7 @@ class Ledger:
             "last": {str(c): s for c, s in self.last.items()},
         }
         saved = Checkpoint(progress, self.seconds, 0.0, self.records, extra)
+        self._refuse_other_owner()
         save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
         self.tell()
 
@@ -139,9 +145,15 @@ class Ledger:
 
     def tell(self) -> None:
         """Write what is still unsaid."""
+        self._refuse_other_owner()
         for line in self._unsaid:
             append_line(self.folder.path / ROUNDS, line)
         self._unsaid.clear()
+
+    def _refuse_other_owner(self) -> None:
+        path = self.folder.path / OWNER
+        if not path.exists() or path.read_text(encoding="utf-8") != self._owner:
+            raise SupersededError(f"another server process has taken up the run in {path.parent}")
 
     def _will_say(self, event: str, **facts: Any) -> None:
         line = {"event": event, "time": round(time.time(), 3), **facts}

@@ -16,12 +16,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from headstart.errors import HeadstartError
 from headstart.flower import wire
-from headstart.flower.errors import FederationError
+from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.ledger import Ledger, run_id
 from headstart.flower.session import Session
 from headstart.flower.settings import FederationConfig
 from headstart.flower.site import schema_of
 from headstart.flower.strategy import HeadstartStrategy
+from headstart.flower.tether import end_with_parent
 from headstart.runs.config import Experiment, read_toml
 
 POLL_SECONDS = 0.25
@@ -34,6 +35,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """What Flower starts; the folder of the federation and of the run come as run configuration."""
+    end_with_parent()
     options = context.run_config
     conduct(
         grid,
@@ -53,6 +55,8 @@ def conduct(
     ledger.begin(resume=resume or hand_out)
     try:
         _Conduct(grid, session, ledger).all(hand_out)
+    except SupersededError:
+        raise
     except HeadstartError as error:
         ledger.say("failed", why=str(error), kind=type(error).__name__)
         raise

@@ -16,11 +16,16 @@ PR_SET_PDEATHSIG = 1
 
 def main(parent: int, command: list[str]) -> None:
     """Become the command."""
+    end_with_parent()
+    if os.getppid() != parent:  # It ended before we could ask to be told.
+        sys.exit(0)
+    os.execvp(command[0], command)
+
+
+def end_with_parent() -> None:
+    """Have this process ended when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # It ended before we could ask to be told.
-            sys.exit(0)
-    os.execvp(command[0], command)
 
 
 if __name__ == "__main__":
