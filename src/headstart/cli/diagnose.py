@@ -27,11 +27,17 @@ def diagnose(
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds of the pilot; default: a fifth.")
+        int | None,
+        typer.Option(
+            min=1, help="Rounds of the pilot; default: all if they are cheap, else a fifth or more."
+        ),
     ] = None,
     repetitions: Annotated[
-        int, typer.Option(min=2, help="How often the pilot is trained, from other initial models.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            min=2, help="Pilots, each from another initial model; default: 5 if cheap, else 3."
+        ),
+    ] = None,
     baseline: Annotated[
         Path | None,
         typer.Option(help="FedAvg's own experiment file; default: FedAvg with the same options."),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from headstart.data.federated import FederatedDataset
@@ -24,11 +25,18 @@ from headstart.heterogeneity import (
 from headstart.options import require_at_least
 from headstart.runs.config import Experiment
 from headstart.runs.training import Listener
+from headstart.simulation.sampling import active_clients
 from headstart.theory.constants import Estimate, Sensitivity, estimate_from_data, sensitivity
+from headstart.trees import size
 
 PILOT_SHARE = 5
-"""The pilot trains for a fifth of the rounds: where the methods' order could mostly be seen in
-studies of a thousand rounds, and not at a tenth."""
+"""The pilot trains for at least a fifth of the rounds: where the methods' order could mostly be
+seen in studies of a thousand rounds, and not at a tenth."""
+PILOT_WORK = 3e12
+"""Floating-point operations that one run of the pilot may take, about half a minute on two cores:
+as long as it is cheap, it trains as long as the experiment would."""
+CHEAP = 10
+"""With so many times less work there are more repetitions, which make intervals narrower."""
 MOST_CLIENTS = 200
 """Of more known clients, so many are looked at."""
 FEW_CLIENTS, FEW_EXAMPLES = 20, 32
@@ -112,7 +120,7 @@ def diagnose(
     data: FederatedDataset | None = None,
     tries: Sequence[Mapping[str, Any]] = ({},),
     rounds: int | None = None,
-    repetitions: int = 3,
+    repetitions: int | None = None,
     say: Callable[[str], None] = lambda line: None,
     listener: ListenerFor = lambda label: Listener(),
 ) -> Diagnosis:
@@ -125,7 +133,11 @@ def diagnose(
     data = experiment.build_data() if data is None else data
     if data.known_clients < 2:
         raise DataError("a diagnosis compares clients: at least two known ones are needed")
-    rounds = max(20, experiment.rounds // PILOT_SHARE) if rounds is None else rounds
+    work = work_of(_per_fedavg(experiment), data)
+    if rounds is None:
+        rounds = pilot_rounds(experiment.rounds, work)
+    if repetitions is None:
+        repetitions = 5 if CHEAP * work <= PILOT_WORK else 3
     require_at_least(1, rounds=rounds, repetitions=repetitions)
     some = some_clients(data, MOST_CLIENTS, experiment.seed)
     say("distances between clients")
@@ -151,6 +163,25 @@ def diagnose(
         label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
         sensitivity(some, model, models[:1]), made, time.monotonic() - begin,
     )  # fmt: skip
+
+
+def work_of(experiment: Experiment, data: FederatedDataset) -> float:
+    """Floating-point operations of all rounds, as for a dense network: 6 per weight and example."""
+    model, algorithm = experiment.build_model(), experiment.build_algorithm()
+    weights = size(jax.eval_shape(lambda: model.init(jax.random.key(0), data.schema)))
+    active = active_clients(experiment.participation, data.known_clients)
+    gradients = experiment.rounds * active * algorithm.gradients_per_update
+    return 6.0 * gradients * algorithm.largest_batch * weights
+
+
+def pilot_rounds(rounds: int, work: float) -> int:
+    """As many as the pilot's work allows, at least a fifth.
+
+    >>> [pilot_rounds(1000, PILOT_WORK * times) for times in (0.5, 2, 50)]
+    [1000, 500, 200]
+    """
+    least = max(20, rounds // PILOT_SHARE)
+    return max(least, min(rounds, int(rounds * PILOT_WORK / work)))
 
 
 def class_names(data: FederatedDataset) -> list[str]:

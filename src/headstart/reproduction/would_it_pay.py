@@ -142,8 +142,9 @@ WORDS = {
 }
 TEXT = """\
 *Beyond chance*: the share of clients farther from the mean than chance explains. *Pilot*: what the
-diagnosis measured in a fifth of the rounds on training data alone: the gain of a few steps on own
-data from FedAvg's model, and the further gain of starting from Per-FedAvg's. *Training*: that
+diagnosis measured on training data alone, in all rounds where they are cheap and else in a fifth
+or more: the gain of a few steps on own data from FedAvg's model, and the further gain of starting
+from Per-FedAvg's. *Training*: that
 further gain on held-out data after all rounds, mean ± 95 % over seeds, from the other studies and,
 for digits, from runs with step sizes chosen for both methods. A gain counts if it is at least one
 percentage point and its interval excludes zero. The diagnosis is made with a seed no training uses.
