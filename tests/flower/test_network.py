@@ -20,6 +20,8 @@ import pytest
 import tomli_w
 from flower.federations import experiment
 
+from headstart.flower import wire
+from headstart.flower.line import listening
 from headstart.flower.pki import make_certificates, make_site_key
 from headstart.flower.processes import (
     end,
@@ -31,6 +33,8 @@ from headstart.flower.processes import (
     write_connection,
 )
 from headstart.flower.settings import FederationConfig, SiteConfig
+from headstart.flower.site import Site
+from headstart.flower.wire import Parcel
 from headstart.runs import load_run, run_experiment
 from headstart.runs.config import Experiment
 
@@ -40,7 +44,7 @@ PLAN: dict[str, Any] = {
     "data": {"clients": 4, "new_clients": 1},
     "algorithm": {"name": "apfl", "local_steps": 2, "batch_size": 8},
 }
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds for anything; the machine may be busy with other tests."""
 
 
@@ -136,7 +140,7 @@ class Running:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     plan = experiment(**PLAN, rounds=4, evaluation={"every": 10})
-    federation = Running(tmp_path, plan, deadline=60.0, wait=90.0)
+    federation = Running(tmp_path, plan, deadline=180.0, wait=180.0)
     yield federation
     federation.end()
 
@@ -161,7 +165,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     # A site hangs, another is killed with its worker: the rounds go on with who is left.
     config = running.folder / "f/federation.toml"
     config.write_text(re.sub(r"min_sites = \d+", "min_sites = 1", config.read_text()))
-    config.write_text(re.sub(r"deadline = .*", "deadline = 20.0", config.read_text()))
+    config.write_text(re.sub(r"deadline = .*", "deadline = 30.0", config.read_text()))
     running.serve("two")
     running.until(lambda: len(running.events("two")) >= 1)
     running.children["site-1"].send_signal(signal.SIGSTOP)
@@ -171,7 +175,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     running.children["site-1"].send_signal(signal.SIGCONT)
     assert running.ended("serve") == 0, running.said()
     rounds = running.events("two")
-    assert all(event["done"] for event in rounds[:4])
+    assert sum(event["done"] for event in rounds) == 4, rounds
     assert any("site-1" in event["silent"] for event in rounds), rounds
     lost = [event["silent"] + event["not_connected"] for event in rounds]
     assert any("site-2" in names for names in lost), rounds
@@ -186,6 +190,91 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     running.serve("two", "--hand-out")
     assert running.ended("serve") == 0, running.said()
     assert (running.folder / "two/model.safetensors").read_bytes() == model
+
+
+SECRET = "patient 4711: 3.1, 4.1, ill"
+
+
+def lying_worker(site: Site) -> Callable[[Parcel], Parcel]:
+    """A site that in each round does something else that no site should."""
+
+    def answer(order: Parcel) -> Parcel:
+        number = order.text["round"]
+        if number == 0:
+            raise ValueError(SECRET)
+        honest = site.answer(order)
+        changes = {
+            1: lambda a: np.full_like(a, np.nan),
+            2: lambda a: a[..., None],
+            3: lambda a: (a + 1) * a.dtype.type(1e7),
+        }
+        change = changes.get(number, lambda a: a)
+        arrays = {name: change(array) for name, array in wire.tensors(honest).items()}
+        return wire.parcel(honest.text, arrays)
+
+    def guarded(order: Parcel) -> Parcel:
+        try:
+            return answer(order)
+        except ValueError:
+            return wire.parcel({"failed": "ValueError"}, {})
+
+    return guarded
+
+
+def test_raising_lying_leaving(tmp_path: Path) -> None:
+    plan = experiment(**PLAN, rounds=5, evaluation={"every": 10})
+    running = Running(tmp_path, plan, deadline=180.0, wait=180.0)
+    file = tmp_path / "f/sites/site-2/site.toml"
+    site = SiteConfig.read(file)
+    node = None
+    try:
+        for number in (0, 1):
+            running.join(number)
+        with listening(Path(site.work), lying_worker(Site(site))):
+            running.serve("run")
+            running.until(lambda: (tmp_path / "f/logs/server.pid").exists())
+            node = start_site_node(running, site, file)
+            running.until(lambda: len(running.events("run")) >= 5)
+            assert running.ended("serve") == 0, running.said()
+        rounds = running.events("run")
+        wanted = ["ValueError, code 199", "not finite", "expected", "norm"]
+        for event, reason in zip(rounds[:4], wanted, strict=True):
+            assert event["trained"] == ["site-0", "site-1"]
+            assert reason in event["rejected"]["site-2"], event
+        assert rounds[4]["trained"] == ["site-0", "site-1", "site-2"]
+        for path in [*tmp_path.glob("f/logs/*"), *tmp_path.glob("run/*.json*")]:
+            assert SECRET not in path.read_text(), path
+
+        # All but one leave: the server waits, says so, and ends.
+        end([node])
+        running.children["site-1"].terminate()
+        assert running.ended("site-1") == 0
+        config = tmp_path / "f/federation.toml"
+        config.write_text(re.sub(r"wait = .*", "wait = 20.0", config.read_text()))
+        running.serve("few")
+        assert running.ended("serve") == 1
+        assert "waiting for sites: " in running.said()
+        assert re.search(r"of the 2 sites needed were there after waiting 20 s", running.said())
+        assert "no round was completed" in running.said()
+    finally:
+        if node is not None:
+            end([node])
+        running.end()
+
+
+def start_site_node(running: Running, site: SiteConfig, file: Path) -> Any:
+    """Flower's node as ``join`` starts it; refused until the server has registered the key."""
+    log = running.folder / "node.log"
+    for _ in range(20):
+        node = start_node(site, file, log)
+        for _ in range(60):
+            if "SuperNode ID" in log.read_text():
+                return node
+            if node.poll() is not None:
+                break
+            time.sleep(1.0)
+        end([node])
+    raise AssertionError(log.read_text())
 
 
 def test_who_is_refused(tmp_path: Path) -> None:

@@ -284,10 +284,16 @@ class Shown:
         head = "last evaluation" if last else f"round {event['round'] + 1} of {self.rounds}"
         loss = "" if event["loss"] is None else f", loss {event['loss']:.3f}"
         line = (
-            f"{head}: {len(heard)} sites{loss}, {event['seconds']:.1f} s, "
+            f"{head}: {_who(heard)}{loss}, {event['seconds']:.1f} s, "
             f"{_bytes(event['bytes_down'])} down, {_bytes(event['bytes_up'])} up"
         )
         return "\n  ! ".join([line, *troubles])
+
+
+def _who(names: list[str]) -> str:
+    """By name as long as they are few."""
+    few = 0 < len(names) <= 5
+    return f"{len(names)} sites" + (f" ({', '.join(names)})" if few else "")
 
 
 _TROUBLES = {"not_connected": "not connected", "silent": "did not answer in time"}
