@@ -144,6 +144,8 @@ def test_sites_with_data_of_their_own(tmp_path: Path) -> None:
     [
         (["init", "{}", "--sites", "a,b"], "not empty"),
         (["init", "{}/new", "--late", "c"], "need --sites"),
+        (["init", "{}/new", "--sites", "a,b", "--schema", "{}/something"], "is no schema"),
+        (["init", "{}/new", "--sites", "a,b", "--min-sites", "3"], "min_sites=3 is more"),
         (["init", "{}/new", "--sites", "a,b", "--like", "{}/no.csv"], "no.csv"),
         (["init", "{}/new", "--sites", "a,b", "--address", "x"], "HOST:PORT"),
         (["serve", "{}"], "federation.toml does not exist"),

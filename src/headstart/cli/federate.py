@@ -58,6 +58,13 @@ def init(
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="With --like: the label column.")] = "label",
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="Instead of --like: a schema.json, which also has agreed scales."),
+    ] = None,
+    min_sites: Annotated[
+        int | None, typer.Option(min=1, help="Answers a round needs; default 2.")
+    ] = None,
     insecure: Insecure = False,
 ) -> None:
     """Write a federation's folder: the Flower app, certificates, keys, start scripts.
@@ -75,7 +82,8 @@ def init(
     names = None if sites is None else tuple(_words(sites))
     made = make_federation(
         folder, experiment, settings or [], sites=names, late=tuple(_words(late)),
-        address=address, like=like, label=label, insecure=insecure,
+        address=address, like=like, label=label, schema_file=schema, min_sites=min_sites,
+        insecure=insecure,
     )  # fmt: skip
     count = len(made.sites) + len(made.late)
     typer.echo(f"{folder}: a federation of {count} sites, server at {made.address}")

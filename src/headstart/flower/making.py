@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from headstart.data.tables import read_path
 from headstart.errors import ConfigError
 from headstart.flower.folder import give_data, write_federation
 from headstart.flower.settings import FederationConfig
+from headstart.flower.site import schema_of
 from headstart.runs.config import Experiment, load_experiment
 
 
@@ -23,24 +25,31 @@ def make_federation(
     address: str,
     like: Path | None,
     label: str,
+    schema_file: Path | None = None,
+    min_sites: int | None = None,
     insecure: bool = False,
 ) -> FederationConfig:
     """Write the folder; who is in it."""
     plan = load_experiment(experiment, settings)
     if sites is None:
-        if like is not None or late:
-            raise ConfigError("--like and --late need --sites: the names of the sites that train")
-        return federation_of_clients(folder, plan, address=address, insecure=insecure)
-    schema = _schema(plan, like, label)
+        if like is not None or schema_file is not None or late:
+            raise ConfigError(
+                "--like, --schema and --late need --sites: the names of the sites that train"
+            )
+        return federation_of_clients(
+            folder, plan, address=address, insecure=insecure, min_sites=min_sites
+        )
+    schema = _schema(plan, like, label, schema_file)
+    least = min(2, len(sites)) if min_sites is None else min_sites
     federation = FederationConfig(
-        address=address, sites=sites, late=late, min_sites=min(2, len(sites)), insecure=insecure
+        address=address, sites=sites, late=late, min_sites=least, insecure=insecure
     )
     write_federation(folder, plan, schema, federation, own_data=True, label=label)
     return federation
 
 
 def federation_of_clients(
-    folder: Path, plan: Experiment, *, address: str, insecure: bool
+    folder: Path, plan: Experiment, *, address: str, insecure: bool, min_sites: int | None = None
 ) -> FederationConfig:
     """Every client of the experiment's data becomes a site and gets its examples."""
     data = plan.build_data()
@@ -49,12 +58,20 @@ def federation_of_clients(
         address=address,
         sites=tuple(names[: data.known_clients]),
         late=tuple(names[data.known_clients :]),
-        min_sites=min(2, data.known_clients),
+        min_sites=min(2, data.known_clients) if min_sites is None else min_sites,
         insecure=insecure,
     )
     write_federation(folder, plan, data.schema, federation, own_data=False)
     give_data(folder, names, data)
     return federation
+
+
+def read_schema(path: Path) -> Schema:
+    """A schema as ``schema.json`` of a run or a federation has it, or one clear line."""
+    try:
+        return schema_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no schema: {error}; take a run's schema.json") from None
 
 
 def site_names(data: FederatedDataset) -> list[str]:
@@ -68,8 +85,10 @@ def site_names(data: FederatedDataset) -> list[str]:
     return own if named else [f"site-{client}" for client in range(data.clients)]
 
 
-def _schema(plan: Experiment, like: Path | None, label: str) -> Schema:
-    """Of the sample file, or of the data set the experiment names."""
+def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None) -> Schema:
+    """As given, of the sample file, or of the data set the experiment names."""
+    if schema is not None:
+        return read_schema(schema)
     if like is None:
         return plan.build_data().schema
     pool = read_path(

@@ -98,8 +98,7 @@ class HeadstartStrategy(Strategy):
             return None, None
         loss = session.advance(list(exchange.updates.values()))
         model = named_arrays(session.algorithm.model(session.state))
-        records = wire.to_records(wire.parcel({}, model))
-        return records.array_records[wire.ARRAYS], MetricRecord({"loss": loss})
+        return wire.array_record(model), MetricRecord({"loss": loss})
 
     @property
     def needed(self) -> int:
@@ -130,7 +129,9 @@ class HeadstartStrategy(Strategy):
     ) -> list[Message]:  # fmt: skip
         nodes = self.connected(grid)
         exchange = self.exchange = Exchange(steps=steps)
-        exchange.missing = [c for c in clients if c not in nodes]
+        # Who joins later is not missed before the end.
+        known = self.session.roster.known_clients
+        exchange.missing = [c for c in clients if c not in nodes and (keep or c < known)]
         self.client_of_node = {node: client for client, node in nodes.items()}
         self.client_of_message = {}
         messages = []

@@ -1,0 +1,277 @@
+"""Is it worth it? Every hospital in turn joins later; many splits, three ways, paired differences.
+
+Three hospitals train by Per-FedAvg or by FedAvg and all four adapt, or each trains alone. The one
+that joins later is looked at with all its training patients and with its first twenty, as one that
+has just begun; after the few steps of adaptation that training prepared for, and after many. Every
+way gets sixteen tries for its options, for every split anew and on that split's training patients
+only: within a split no patient is used both to choose and to score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import hospitals
+import numpy as np
+
+from headstart.data.federated import Client, FederatedDataset, Schema
+from headstart.data.pool import Pool
+from headstart.errors import DivergedError
+from headstart.reproduction.tuning import grid
+from headstart.runs.config import Experiment, build_algorithm
+from headstart.simulation.simulation import Simulation
+from headstart.simulation.statistics import half_width
+
+FEW = 20
+"""Training patients of a hospital that has just begun."""
+MANY_STEPS = 50
+"""Adaptation steps of a hospital that takes its time."""
+FOLDS = 4
+TEST_FRACTION = 0.2
+FEDERATED = ("per-fedavg", "fedavg")
+TRIES = grid(inner_lr=[0.01, 0.03, 0.1, 0.3], local_lr=[0.01, 0.03, 0.1, 0.3])
+TRIES_ALONE = grid(local_lr=[0.003, 0.01, 0.03, 0.1], rounds=[2, 8, 32, 128])
+"""128 rounds of one gradient a step cost what Per-FedAvg's 8 do: with ν = 5 its steps cost 16."""
+
+Options = dict[str, float]
+Numbers = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One hospital, one split, one way: accuracy and loss on its held-out patients."""
+
+    seed: int
+    way: str
+    """per-fedavg, fedavg, local (trained alone) or guess (nothing learned)."""
+    hospital: str
+    role: str
+    """known: trained with the others; new: joined later; few: joined later, with few patients.
+    Who is alone is "own" with all patients, or few."""
+    accuracy: Numbers
+    """Before adaptation, after it, and after many steps of it."""
+    loss: Numbers
+    options: Options
+
+
+def measure(
+    pool: Pool, plan: Experiment, seeds: Sequence[int], advanced: Callable[[int], None]
+) -> list[Found]:
+    """All ways on all splits; ``advanced`` hears how many are done."""
+    found: list[Found] = []
+    for count, seed in enumerate(seeds, 1):
+        split = pool.split(seed=seed, test_fraction=TEST_FRACTION)
+        parts = [split.client(n) for n in range(split.clients)]
+        found += by_themselves(parts, pool.schema, plan, seed)
+        for late in parts:
+            found += with_one_late(parts, late, pool.schema, plan, seed)
+        advanced(count)
+    return found
+
+
+def with_one_late(
+    parts: Sequence[Client], late: Client, schema: Schema, plan: Experiment, seed: int
+) -> list[Found]:
+    """The others train, with the best options for each way; scores of all.
+
+    Everybody's beginnings stand last, also those that are not looked at: so the arrays have the
+    same size whoever is late, and nothing is compiled again.
+    """
+    known = [part for part in parts if part is not late]
+    data = hospitals.together([*known, late, *map(begun, parts)], schema, known=len(known))
+    roles = {n: "known" for n in range(len(known))}
+    roles |= {len(known): "new", len(known) + 1 + parts.index(late): "few"}
+    steps = [0, plan.evaluation.adapt_steps, MANY_STEPS]
+    found = []
+    for way in FEDERATED:
+        options = chosen(data, plan, way, seed)
+        accuracy, loss = scores(data, plan, way, options, seed, steps)
+        found += [
+            Found(seed, way, data.name(n), role, three(accuracy[n]), three(loss[n]), options)
+            for n, role in roles.items()
+        ]
+    return found
+
+
+def begun(part: Client) -> Client:
+    """The hospital with its first training patients only, and the same ones to score on."""
+    return replace(part, x_train=part.x_train[:FEW], y_train=part.y_train[:FEW])
+
+
+def chosen(data: FederatedDataset, plan: Experiment, way: str, seed: int) -> Options:
+    """The try with the least loss after adaptation, at the hospitals that train.
+
+    Loss and not accuracy: with so few patients to judge by, many tries are equally accurate.
+    """
+    tuning, steps = data.for_tuning(), [plan.evaluation.adapt_steps]
+
+    def judged(options: Options) -> float:
+        try:
+            found = float(np.mean(scores(tuning, plan, way, options, seed, steps)[1]))
+        except DivergedError:
+            return np.inf
+        return found if np.isfinite(found) else np.inf
+
+    return min(TRIES, key=judged)
+
+
+def scores(
+    data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int,
+    steps: list[int],
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Accuracy and loss of every hospital after training and so many steps of adaptation."""
+    simulation = simulated(data, plan, way, options, seed)
+    done = simulation.advance(simulation.start(), plan.rounds)
+    found = simulation.evaluate(done, steps, most=max(steps))
+    return found.accuracy[:, steps], found.loss[:, steps]
+
+
+def by_themselves(
+    parts: Sequence[Client], schema: Schema, plan: Experiment, seed: int
+) -> list[Found]:
+    """Each hospital trains alone with the options best for itself, or learns nothing.
+
+    Its tries are judged by cross-validation: a quarter of twenty patients alone could not tell.
+    """
+    everyone = [*parts, *map(begun, parts)]
+    folds = [
+        hospitals.together([turned(part, n) for part in everyone], schema) for n in range(FOLDS)
+    ]
+    losses = np.mean([alone(fold.for_tuning(), plan, seed)[1] for fold in folds], axis=0)
+    scored = alone(folds[0], plan, seed)
+    found = []
+    for n, part in enumerate(everyone):
+        role = "own" if n < len(parts) else "few"
+        best = int(np.nanargmin(losses[:, n]))
+        own = [three(table[best, n]) for table in scored]
+        found.append(Found(seed, "local", part.name, role, own[0], own[1], TRIES_ALONE[best]))
+        found.append(guess(part, role, seed))
+    return found
+
+
+def guess(part: Client, role: str, seed: int) -> Found:
+    """Nothing learned but how common the disease is: everybody gets the commoner diagnosis."""
+    counts = np.bincount(part.y_train, minlength=2)
+    right = float(np.mean(part.y_test == counts.argmax()))
+    # One more of each: a hospital that has seen no healthy patient yet does not rule them out.
+    loss = float(-np.mean(np.log((counts + 1) / (counts.sum() + 2))[part.y_test]))
+    return Found(seed, "guess", part.name, role, three(right), three(loss), {})
+
+
+def turned(part: Client, fold: int) -> Client:
+    """Another quarter of the training patients last: ``for_tuning`` keeps the last one aside."""
+    shift = round(len(part.y_train) * fold / FOLDS)
+    return replace(
+        part, x_train=np.roll(part.x_train, shift, axis=0), y_train=np.roll(part.y_train, shift)
+    )
+
+
+def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Accuracy and loss for each try and hospital; longer training goes on from shorter."""
+    found = []
+    for number, options in enumerate(TRIES_ALONE):
+        if number == 0 or options["local_lr"] != TRIES_ALONE[number - 1]["local_lr"]:
+            rate = {"local_lr": options["local_lr"]}
+            simulation = simulated(data, plan, "local", rate, seed)
+            progress = simulation.start()
+        progress = simulation.advance(progress, int(options["rounds"]) - progress.round)
+        scored = simulation.evaluate(progress, [0], most=1)
+        found.append((scored.accuracy[:, 0], scored.loss[:, 0]))
+    accuracy, loss = zip(*found, strict=True)
+    return np.array(accuracy), np.array(loss)
+
+
+def simulated(
+    data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int
+) -> Simulation:
+    """The plan's model and sizes with another algorithm; everybody takes part in every round."""
+    shared = {key: plan.algorithm[key] for key in ("local_steps", "batch_size", "inner_lr")}
+    own = dict(plan.algorithm) if way == "per-fedavg" else shared
+    algorithm = build_algorithm({**own, **options, "name": way})
+    return Simulation(data, plan.build_model(), algorithm, seed=seed)
+
+
+def three(values: np.ndarray | float) -> Numbers:
+    """Three plain numbers; of one, three times the same: who is alone does not adapt."""
+    before, after, long_after = np.broadcast_to(values, 3)
+    return float(before), float(after), float(long_after)
+
+
+Get = Callable[[Found], float]
+BEFORE, AFTER, LONG_AFTER = range(3)
+
+
+def accuracy(when: int) -> Get:
+    """In percent."""
+    return lambda one: 100 * one.accuracy[when]
+
+
+def loss(when: int) -> Get:
+    """Cross-entropy in nats: what a wrong probability costs, also where the answer is right."""
+    return lambda one: one.loss[when]
+
+
+def by_split(
+    found: Sequence[Found], way: str, role: str, get: Get, hospital: str | None = None
+) -> np.ndarray:
+    """One number per split: the mean over the hospitals, and over who joined later."""
+    if way not in FEDERATED and role != "few":
+        role = "own"
+    values: dict[int, list[float]] = {}
+    for one in found:
+        if (one.way, one.role) == (way, role) and hospital in (None, one.hospital):
+            values.setdefault(one.seed, []).append(get(one))
+    return np.array([np.mean(values[seed]) for seed in sorted(values)])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference paired by split, with half the widths of two 95 % intervals of its mean."""
+
+    values: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        """Over splits."""
+        return float(np.mean(self.values))
+
+    @property
+    def over_splits(self) -> float:
+        """Student's t, as if the splits were independent."""
+        width = half_width(self.values)
+        return np.inf if width is None else width
+
+    @property
+    def corrected(self) -> float:
+        """For splits of the same patients, σ²/n becomes σ²(1/n + test/train).
+
+        Nadeau & Bengio, Inference for the generalization error, Machine Learning 52 (2003).
+        """
+        ratio = TEST_FRACTION / (1 - TEST_FRACTION)
+        return self.over_splits * float(np.sqrt(1 + len(self.values) * ratio))
+
+    @property
+    def shown(self) -> bool:
+        """Whether the wider interval leaves out 0."""
+        return abs(self.mean) > self.corrected
+
+
+def difference(
+    found: Sequence[Found], other: str, role: str, get: Get, hospital: str | None = None
+) -> Difference:
+    """Per-FedAvg minus another way, paired by split."""
+    ours = by_split(found, "per-fedavg", role, get, hospital)
+    return Difference((ours - by_split(found, other, role, get, hospital)).tolist())
+
+
+def gain(found: Sequence[Found], way: str, role: str, when: int) -> Difference:
+    """What adaptation adds to a way's accuracy, in points."""
+    after, before = (by_split(found, way, role, accuracy(w)) for w in (when, BEFORE))
+    return Difference((after - before).tolist())
+
+
+def as_table(found: Sequence[Found]) -> list[dict[str, Any]]:
+    """For JSON."""
+    return [vars(one) for one in found]

@@ -1,0 +1,155 @@
+"""Numbers as tables that read well in a terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import hospitals
+import measured
+import numpy as np
+from measured import AFTER, BEFORE, LONG_AFTER, Difference, Found, Get, accuracy, loss
+
+from headstart.data.pool import Pool
+from headstart.reproduction.numbers import Mean
+
+ROLES = {
+    "known": "Hospitals that trained together",
+    "new": "The hospital that joined later, with all its training patients",
+    "few": f"The hospital that joined later, with {measured.FEW} patients",
+}
+WAYS = {"fedavg": "FedAvg", "per-fedavg": "Per-FedAvg"}
+AFTERS = (AFTER, LONG_AFTER)
+OTHERS = {"fedavg": "FedAvg + update", "local": "alone"}
+LEGEND = (
+    "Differences are paired by split: mean ± 95 % interval over splits (± the same, corrected for "
+    "splits of the same patients). Shown is what the wider interval leaves no doubt of."
+)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table with columns of equal width; all but the first are set to the right.
+
+    >>> print(table(["a", "b"], [["x", 10]]))
+    | a |  b |
+    | - | -: |
+    | x | 10 |
+    """
+    lines = [[str(cell) for cell in line] for line in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+    return "\n".join(
+        "| " + " | ".join([line[0].ljust(widths[0])]
+        + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]) + " |"
+        for line in lines
+    )  # fmt: skip
+
+
+def of_the_hospitals(pool: Pool) -> str:
+    """Who they are."""
+    return table(
+        ["hospital", "patients", "with disease", "values missing"],
+        [
+            [name, f["patients"], f"{100 * f['ill']:.0f} %", f"{100 * f['missing']:.1f} %"]
+            for name, f in hospitals.facts(pool).items()
+        ],
+    )
+
+
+def of_the_federation(made: Mapping[str, Any], simulated: Mapping[str, Mapping[str, float]]) -> str:
+    """Every hospital's accuracy before and after it made the model its own."""
+    sites, again = made["sites"], made["again"]
+    rows = [
+        [
+            name + (" (joined later)" if name == hospitals.LATE else ""),
+            one["train_examples"],
+            one["test_examples"],
+            *(f"{100 * one[column]:.1f} %" for column in ("accuracy_before", "accuracy_after")),
+        ]
+        for name, one in sites.items()
+    ]
+    after = f"after {sites[hospitals.LATE]['steps']} steps"
+    return "\n\n".join([
+        table(["hospital", "adapts on", "scored on", "before", after], rows),
+        f"{again['site']} once more, by itself, with {again['steps']} steps: "
+        f"{100 * again['accuracy_after']:.1f} %.",
+        _agreement(sites, simulated),
+    ])  # fmt: skip
+
+
+def _agreement(
+    sites: Mapping[str, Mapping[str, float]], simulated: Mapping[str, Mapping[str, float]]
+) -> str:
+    apart = max(
+        abs(one[column] - sites[name][column]) for name, one in simulated.items() for column in one
+    )
+    same = "A simulation of the same hospitals, files and draws gives the same accuracies"
+    return same + ("." if apart < 5e-4 else f", but for {100 * apart:.1f} points at most.")
+
+
+def of_the_ways(found: Sequence[Found], few_steps: int) -> str:
+    """Accuracies of every way at every hospital, and mean losses, ± 95 % interval over splits."""
+    names = sorted({one.hospital for one in found})
+    head, parts = _head(few_steps), []
+    for role, title in ROLES.items():
+        rows = [[name or "mean", *_means(found, role, accuracy, name)] for name in (*names, None)]
+        parts.append(f"{title}; accuracy, %:\n\n{table(['hospital', *head], rows)}")
+    losses = [
+        [role, *(f"{one.mean:.3f} ± {one.ci95:.3f}" for one in _means(found, role, loss))]
+        for role in ROLES
+    ]
+    parts.append(f"Loss, mean over hospitals, nats:\n\n{table(['role', *head], losses)}")
+    return "\n\n".join(parts)
+
+
+def _head(few_steps: int) -> list[str]:
+    when = ("before", f"{few_steps} steps", f"{measured.MANY_STEPS} steps")
+    return ["guess", "alone", *(f"{way}, {at}" for way in WAYS.values() for at in when)]
+
+
+def _means(
+    found: Sequence[Found], role: str, of: Callable[[int], Get], name: str | None = None
+) -> list[Mean]:
+    shown = [("guess", BEFORE), ("local", BEFORE)]
+    shown += [(way, w) for way in WAYS for w in (BEFORE, *AFTERS)]
+    return [Mean(measured.by_split(found, way, role, of(w), name).tolist()) for way, w in shown]
+
+
+def of_the_differences(found: Sequence[Found], few_steps: int, hospital: str | None = None) -> str:
+    """Per-FedAvg minus the others, over all hospitals or at one."""
+    rows = []
+    for role in ROLES:
+        for other, label in OTHERS.items():
+            for when, steps in enumerate((0, few_steps, measured.MANY_STEPS)):
+                right, cost = (
+                    measured.difference(found, other, role, of(when), hospital)
+                    for of in (accuracy, loss)
+                )
+                row = [role, label, steps, _interval(right, 1), _interval(cost, 3)]
+                rows.append([*row, _verdict(right, cost)])
+    head = ["role", "Per-FedAvg minus", "steps", "accuracy, points", "loss, nats", "shown"]
+    return table(head, rows)
+
+
+def of_the_gains(found: Sequence[Found], few_steps: int) -> str:
+    """What adaptation adds, over all hospitals."""
+    rows = [
+        [role, WAYS[way], *(_interval(measured.gain(found, way, role, when), 1) for when in AFTERS)]
+        for role in ROLES
+        for way in WAYS
+    ]
+    steps = (f"{steps} steps minus before, points" for steps in (few_steps, measured.MANY_STEPS))
+    return table(["role", "start", *steps], rows)
+
+
+def _interval(one: Difference, digits: int) -> str:
+    return f"{one.mean:+.{digits}f} ± {one.over_splits:.{digits}f} (± {one.corrected:.{digits}f})"
+
+
+def _verdict(right: Difference, cost: Difference) -> str:
+    """In words; a lower loss is better."""
+    words = []
+    for what, one, better in (("accuracy", right, 1), ("loss", cost, -1)):
+        if one.shown:
+            words.append(("better " if np.sign(one.mean) == better else "worse ") + what)
+    return ", ".join(words) or "nothing"
