@@ -135,7 +135,7 @@ class NaturalClients:
             contenders = [c for c in people.contenders() if mean(records, c.key) is not None]
             if not contenders:
                 continue
-            parts += [f"### {people.title.capitalize()}", people.told]
+            parts += [f"### {people.title[0].upper()}{people.title[1:]}", people.told]
             parts.append(_table(records, contenders))
             parts.append(f"![{people.title}: accuracy after 0 to 10 steps]({people.key})")
             parts.append(_who_gains(records, people))
