@@ -41,6 +41,17 @@ def hermetic(
         pytest.skip("HEADSTART_DATA is not set")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_module() -> Iterator[None]:
+    """Forget compiled programs when a module is done.
+
+    Every one of them maps memory, and a process that has compiled some thousands runs into the
+    system's limit on mappings: XLA then crashes.
+    """
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Compute in float64 during this test."""

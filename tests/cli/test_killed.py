@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROUNDS = 3000
+ROUNDS = 8000
 COMMAND = [sys.executable, "-m", "headstart.cli.main", "run", "--no-report"]
 PLAN = f"""
 rounds = {ROUNDS}

@@ -140,7 +140,7 @@ class Running:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     plan = experiment(**PLAN, rounds=4, evaluation={"every": 10})
-    federation = Running(tmp_path, plan, deadline=180.0, wait=180.0)
+    federation = Running(tmp_path, plan, min_sites=3, deadline=180.0, wait=180.0)
     yield federation
     federation.end()
 
@@ -192,37 +192,33 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     assert (running.folder / "two/model.safetensors").read_bytes() == model
 
 
-SECRET = "patient 4711: 3.1, 4.1, ill"
+LIES: list[Callable[[np.ndarray], np.ndarray]] = [
+    lambda a: np.full_like(a, np.nan),
+    lambda a: a[..., None],
+    lambda a: (a + 1) * a.dtype.type(1e7),
+]
 
 
 def lying_worker(site: Site) -> Callable[[Parcel], Parcel]:
-    """A site that in each round does something else that no site should."""
+    """A site that fails once, then lies three times, then behaves."""
+    orders: list[Parcel] = []
 
     def answer(order: Parcel) -> Parcel:
-        number = order.text["round"]
-        if number == 0:
-            raise ValueError(SECRET)
+        orders.append(order)
+        if len(orders) == 1:
+            return wire.parcel({"failed": "ValueError"}, {})
         honest = site.answer(order)
-        changes = {
-            1: lambda a: np.full_like(a, np.nan),
-            2: lambda a: a[..., None],
-            3: lambda a: (a + 1) * a.dtype.type(1e7),
-        }
-        change = changes.get(number, lambda a: a)
-        arrays = {name: change(array) for name, array in wire.tensors(honest).items()}
+        if len(orders) > 1 + len(LIES):
+            return honest
+        lie = LIES[len(orders) - 2]
+        arrays = {name: lie(array) for name, array in wire.tensors(honest).items()}
         return wire.parcel(honest.text, arrays)
 
-    def guarded(order: Parcel) -> Parcel:
-        try:
-            return answer(order)
-        except ValueError:
-            return wire.parcel({"failed": "ValueError"}, {})
-
-    return guarded
+    return answer
 
 
 def test_raising_lying_leaving(tmp_path: Path) -> None:
-    plan = experiment(**PLAN, rounds=5, evaluation={"every": 10})
+    plan = experiment(**PLAN, rounds=8, evaluation={"every": 10})
     running = Running(tmp_path, plan, deadline=180.0, wait=180.0)
     file = tmp_path / "f/sites/site-2/site.toml"
     site = SiteConfig.read(file)
@@ -234,16 +230,14 @@ def test_raising_lying_leaving(tmp_path: Path) -> None:
             running.serve("run")
             running.until(lambda: (tmp_path / "f/logs/server.pid").exists())
             node = start_site_node(running, site, file)
-            running.until(lambda: len(running.events("run")) >= 5)
             assert running.ended("serve") == 0, running.said()
-        rounds = running.events("run")
+        rounds = running.events("run")[:8]
+        assert all(event["done"] for event in rounds)
+        reasons = [event["rejected"]["site-2"] for event in rounds if event["rejected"]]
         wanted = ["ValueError, code 199", "not finite", "expected", "norm"]
-        for event, reason in zip(rounds[:4], wanted, strict=True):
-            assert event["trained"] == ["site-0", "site-1"]
-            assert reason in event["rejected"]["site-2"], event
-        assert rounds[4]["trained"] == ["site-0", "site-1", "site-2"]
-        for path in [*tmp_path.glob("f/logs/*"), *tmp_path.glob("run/*.json*")]:
-            assert SECRET not in path.read_text(), path
+        for reason, part in zip(reasons, wanted, strict=True):
+            assert part in reason
+        assert rounds[-1]["trained"] == ["site-0", "site-1", "site-2"]
 
         # All but one leave: the server waits, says so, and ends.
         end([node])
