@@ -103,7 +103,7 @@ def lines_panel(
         traces,
         title=title,
         x={"title": x_title} | ({"dtick": 1} if few else {}),
-        y={"title": y_title} | ({"type": "log", "dtick": 1} if log else {"range": limits}),
+        y={"title": y_title} | ({"type": "log"} if log else {"range": limits}),
         hovermode="x unified" if shared else "closest",
         shapes=[marker] if steps else [],
     )
