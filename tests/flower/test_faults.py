@@ -38,7 +38,7 @@ def test_an_exception_leaves_the_site_as_class_and_code_only(tmp_path: Path) -> 
     assert events[0]["trained"] == ["site-0", "site-2"]
     assert "DataError, code 102" in events[0]["rejected"]["site-1"]
     assert secret not in (tmp_path / "run/rounds.jsonl").read_text()
-    assert "DataError" in (tmp_path / "f/sites/site-1/work/errors.log").read_text()
+    assert "DataError" in (tmp_path / "f/sites/site-1" / "work" / "errors.log").read_text()
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "KeyError"])
@@ -254,7 +254,7 @@ def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "f", plan)
     late = grid.apps.pop("site-3")
     conduct(grid, tmp_path / "f", tmp_path / "run")
-    kept = tmp_path / "f/sites/site-3/work/runs"
+    kept = tmp_path / "f/sites/site-3" / "work" / "runs"
     assert not kept.exists()
     assert load_run(tmp_path / "run").summary["new_clients"] is None
     before = (tmp_path / "run/model.safetensors").read_bytes()
