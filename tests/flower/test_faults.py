@@ -262,7 +262,9 @@ def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
     conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == before
     assert list(kept.glob("*/personal.safetensors"))
-    assert load_run(tmp_path / "run").summary["new_clients"] is not None
+    handed = load_run(tmp_path / "run")
+    assert handed.summary["new_clients"] is not None
+    assert [record["round"] for record in handed.records] == [0, 2]
 
 
 def test_handing_out_before_training_is_refused(tmp_path: Path) -> None:

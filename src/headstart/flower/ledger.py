@@ -132,6 +132,7 @@ class Ledger:
         """Results, model and summary."""
         session, options = self.session, self.session.experiment.evaluation
         record.refuse_diverged(scores, session.roster, options.adapt_steps, session.round)
+        self.folder.write_metrics(self.records)  # A hand-out replaces the last evaluation.
         summary = self._summary(scores)
         clients = record.client_rows(scores, session.roster, options.adapt_steps)
         self.folder.write_results(summary, clients, session.algorithm.model(session.state))
