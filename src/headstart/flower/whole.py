@@ -33,7 +33,8 @@ DEFAULT: dict[str, Any] = {
     "evaluation": {"every": 5, "adapt_steps": 3},
 }
 """``headstart federate up``: as the demo, but few clients, few rounds and many local steps, since
-a round between machines costs seconds."""
+a round between machines costs seconds. The step sizes are the best of twelve tries by the held-out
+accuracy of seed 0, so what it reaches is flattering: an example, not a result."""
 
 
 def run_whole(

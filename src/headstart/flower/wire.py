@@ -64,8 +64,8 @@ def from_bytes(content: bytes) -> np.ndarray:
 def to_records(parcel: Parcel) -> RecordDict:
     """As Flower carries it: one array of bytes.
 
-    Flower moves every array of a message with requests of its own, there and back; one array
-    instead of seven is felt in every round (make bench-federation).
+    Flower moves every array of a message with requests of its own, there and back: one array
+    instead of seven means fewer of them.
     """
     content = np.frombuffer(to_stream(parcel), np.uint8)
     return RecordDict({PARCEL: array_record({PARCEL: content})})
