@@ -22,6 +22,7 @@ import jax
 from jaxtyping import Array
 
 from headstart.errors import ConfigError
+from headstart.first_layer import FirstLayer
 from headstart.trees import Scalar, Tree, add, scale, subtract
 
 Method = Literal["exact", "first-order", "hessian-free"]
@@ -82,9 +83,18 @@ def meta_value_and_gradient(
     inner_lr: Scalar,
     method: Method = "exact",
     delta: Scalar = DEFAULT_DELTA,
+    first_layer: FirstLayer | None = None,
 ) -> tuple[Array, Tree]:
-    """The loss of the adapted model on the outer batch, and the meta-gradient."""
+    """The loss of the adapted model on the outer batch, and the meta-gradient.
+
+    With ``first_layer`` that layer's gradients are not written out where this saves work; the
+    result is the same up to rounding.
+    """
     product = _product(loss, method, delta, batches)
+    if first_layer is not None and first_layer.pays(params, batches):
+        return first_layer.value_and_gradient(
+            loss, params, batches, inner_lr=inner_lr, product=product
+        )
     gradient = jax.grad(loss)
     path = [params]
     for batch in batches.inner:

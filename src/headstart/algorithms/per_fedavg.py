@@ -64,6 +64,7 @@ class PerFedAvg(Averaging):
             inner_lr=self.inner_lr,
             method=self.method,
             delta=self.delta,
+            first_layer=getattr(task.objective, "first_layer", None),
         )
 
     def arranged(self, batches: list[Batch]) -> MetaBatches:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from headstart.first_layer import FirstLayer
 from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
@@ -48,6 +49,11 @@ class MLP:
         """Refuse layers without units and activations nobody knows."""
         object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
+
+    @property
+    def first_layer(self) -> FirstLayer:
+        """Where most of the parameters are."""
+        return FirstLayer(lambda params: params.layers[0].weight, columns)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
         """Parameters for these examples."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
+from headstart.first_layer import FirstLayer
 from headstart.models.contract import Model
 from headstart.trees import Tree
 
@@ -38,6 +39,16 @@ class Classification:
 
     model: Model
     schema: Decoder
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The model's first layer, if it says which that is."""
+        of_model = getattr(self.model, "first_layer", None)
+        if of_model is None:
+            return None
+        return FirstLayer(
+            of_model.weight, lambda batch: of_model.inputs(self.schema.decode(batch[0]))
+        )
 
     def loss(self, params: Tree, batch: tuple[Array, Array]) -> Float[Array, ""]:
         """Mean cross-entropy over the batch."""
