@@ -50,14 +50,18 @@ class Convolution(eqx.Module):
     # A window is a row here, unlike an example in a dense layer: there are many windows and few
     # channels. FedAvg's round of ten clients on two cores: 146 ms with rows, 206 ms with columns
     # for 32 × 32 × 3, 133 and 145 ms for 28 × 28 × 1.
+    # The bias is the weight of a last column of ones. Added to the product, it makes XLA compute
+    # the activation of a few channels at a time: on one core a gradient took 2.97 ms instead of
+    # 2.83 for 32 × 32 × 3, and 2.33 instead of 1.81 for 28 × 28 × 1.
     # Windows of stride 1 with pooling cost about four times as much at 8 × 8, more at 28 × 28.
     def __call__(self, x: Shaped[Array, "batch h w in"]) -> Float[Array, "batch h/2 w/2 out"]:
         """The convolution of a batch of images."""
         outputs, k = self.weight.shape[:2]
         patches = windows(x, k)
-        flat = patches.reshape(-1, patches.shape[-1])
-        rows = flat @ self.weight.reshape(outputs, -1).T + self.bias[None, :]
-        return rows.reshape(*patches.shape[:-1], outputs)
+        ones = jnp.ones((*patches.shape[:-1], 1), patches.dtype)
+        rows = jnp.concatenate([patches, ones], axis=-1).reshape(-1, patches.shape[-1] + 1)
+        weight = jnp.concatenate([self.weight.reshape(outputs, -1), self.bias[:, None]], axis=1)
+        return (rows @ weight.T).reshape(*patches.shape[:-1], outputs)
 
 
 class CNNParams(eqx.Module):
@@ -138,14 +142,25 @@ def cnn(
 
 
 def windows(x: Shaped[Array, "batch h w c"], k: int) -> Shaped[Array, "batch h/2 w/2 k*k*c"]:
-    """The k × k windows of each image, centred, each second one; zero outside the image."""
-    margins = [_margin(size, k) for size in x.shape[1:3]]
-    rows, columns = (STRIDE * _halved(size) for size in x.shape[1:3])
-    x = jnp.pad(x, ((0, 0), *margins, (0, 0)))
-    shifted = [
-        x[:, a : a + rows : STRIDE, b : b + columns : STRIDE] for a in range(k) for b in range(k)
-    ]
-    return jnp.concatenate(shifted, axis=-1)
+    """The k × k windows of each image, centred, each second one; zero outside the image.
+
+    A row of a window is cut out in pairs of pixels, which lie side by side in memory, and a last
+    single one if k is odd: fewer pieces than pixels, forward and back.
+    """
+    (top, _), (left, _) = (_margin(size, k) for size in x.shape[1:3])
+    batch, height, width, depth = x.shape
+    rows, columns, reach = _halved(height), _halved(width), _halved(k) - 1
+    below = STRIDE * (rows + reach) - height - top
+    right = STRIDE * (columns + reach) - width - left
+    x = jnp.pad(x, ((0, 0), (top, below), (left, right), (0, 0)))
+    pairs = x.reshape(batch, rows + reach, STRIDE, columns + reach, STRIDE * depth)
+    parts = []
+    for a in range(k):
+        line = pairs[:, a // STRIDE : a // STRIDE + rows, a % STRIDE]
+        for b in range(0, k, STRIDE):
+            pair = line[:, :, b // STRIDE : b // STRIDE + columns]
+            parts.append(pair[..., : min(STRIDE, k - b) * depth])
+    return jnp.concatenate(parts, axis=-1)
 
 
 def _margin(size: int, k: int) -> tuple[int, int]:
