@@ -92,6 +92,24 @@ def test_batches_of_a_local_step_are_independent_draws(task: Task) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
+def test_one_batch_serves_all_of_a_local_step_if_asked_for(task: Task, params: Any) -> None:
+    """Then the meta-gradient is autodiff of f(w − α∇f(w)) on the batch FedAvg would draw."""
+    options = {**tiny.COMMON, "local_steps": 1}
+    algorithm = PerFedAvg(**options, same_batch=True)
+    (batch,) = task.batches(jax.random.fold_in(KEY, 0), FedAvg(**options).step_batches)
+
+    def composed(w: Any) -> jax.Array:
+        adapted = add(w, jax.grad(task.loss)(w, batch), -algorithm.inner_lr)
+        return task.loss(adapted, batch)
+
+    expected = add(params, jax.grad(composed)(params), -algorithm.local_lr)
+    sent = algorithm.broadcast(algorithm.init(params), KEY)
+    reply, _, _ = algorithm.client_update(sent, (), task, KEY)
+    assert tiny.distance(reply["params"], expected) < 1e-6 < tiny.distance(params, expected)
+    with pytest.raises(ConfigError, match="same_batch=true draws one batch"):
+        PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, same_batch=True)
+
+
 def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: Any) -> None:
     """P Remark 4.7: t_k is the server's, one for all clients, and may be 0."""
     algorithm = PerFedAvg(**tiny.COMMON, random_iterate=True)

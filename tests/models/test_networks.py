@@ -26,6 +26,7 @@ GRID = [
     *[(models.cnn([3, 4], hidden=[5]), schema) for schema in (DIGITS, MNIST, CIFAR)],
     (models.char_lstm(embedding=3, hidden=4), TEXT),
     (models.char_lstm(embedding=3, hidden=4, layers=2), TEXT),
+    (models.squares_mlp([6, 4]), DIGITS),
 ]
 # One of each kind, for what must be compiled.
 SMALL = [
@@ -33,6 +34,7 @@ SMALL = [
     (models.logistic(), TABLE),
     (models.cnn([3, 4], hidden=[5]), DIGITS),
     (models.char_lstm(embedding=3, hidden=4, layers=2), TEXT),
+    (models.squares_mlp([6, 4]), TABLE),
 ]
 
 
@@ -250,7 +252,8 @@ def test_elu_and_its_derivatives_are_those_of_the_definition(x64: None) -> None:
         return jnp.where(x > 0, x, jnp.expm1(jnp.where(x > 0, 0.0, x)))
 
     x = jnp.array([-1e3, -30.0, -1.0, -1e-9, 0.0, 1e-9, 2.0, 800.0])
-    ours, theirs = layers.elu, defined
+    ours: Any = layers.elu
+    theirs: Any = defined
     for _ in range(4):
         found = jax.vmap(ours)(x)
         np.testing.assert_allclose(found, jax.vmap(theirs)(x), rtol=1e-12, atol=2e-16)

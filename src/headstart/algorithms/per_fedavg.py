@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from headstart.algorithms.averaging import Averaging
 from headstart.algorithms.contract import Batch, Task
+from headstart.errors import ConfigError
 from headstart.meta import (
     DEFAULT_DELTA,
     METHODS,
@@ -39,17 +40,29 @@ class PerFedAvg(Averaging):
     """ν: adaptation steps inside the meta-loss."""
     delta: float = DEFAULT_DELTA
     """δ: difference step of ``hessian-free``."""
+    same_batch: bool = eqx.field(static=True, default=False)
+    """Whether one batch serves all evaluations of a local step.
+
+    P's typeset Algorithm 1 can be read so; P (8) and G (11) draw a batch for each, and so do we.
+    """
 
     def __check_init__(self) -> None:
         """Refuse values no run could use."""
         require_one_of(METHODS, method=self.method)
         require_at_least(0, inner_steps=self.inner_steps)
         require_positive(delta=self.delta)
+        if self.same_batch and len(set(self.batch_sizes)) > 1:
+            raise ConfigError(
+                f"batch_size={list(self.batch_sizes)} are three sizes, but same_batch=true draws "
+                "one batch; give one size"
+            )
 
     @property
     def step_batches(self) -> list[int]:
         """The outer batch first: it is what FedAvg would draw."""
         inner, outer, hessian = self.batch_sizes
+        if self.same_batch:
+            return [outer]
         products = 0 if self.method == "first-order" else self.inner_steps
         return [outer] + [inner] * self.inner_steps + [hessian] * products
 
@@ -69,6 +82,9 @@ class PerFedAvg(Averaging):
 
     def arranged(self, batches: list[Batch]) -> MetaBatches:
         """The batches of one local step by their use."""
+        if self.same_batch:
+            every = batches * self.inner_steps
+            return MetaBatches(inner=every, outer=batches[0], hessian=every)
         last = 1 + self.inner_steps
         return MetaBatches(inner=batches[1:last], outer=batches[0], hessian=batches[last:])
 

@@ -11,12 +11,14 @@ from headstart.models.contract import Examples, Model
 from headstart.models.logistic import Logistic, logistic
 from headstart.models.mlp import MLP, mlp
 from headstart.models.objective import Classification, Score
+from headstart.models.squares import SquaresMLP, squares_mlp
 
 MODELS: dict[str, type[Any]] = {
     "mlp": MLP,
     "logistic": Logistic,
     "cnn": CNN,
     "char-lstm": CharLSTM,
+    "mlp-squares": SquaresMLP,
 }
 """Models by the name they have in an experiment file; their fields are the options."""
 
@@ -30,6 +32,7 @@ __all__ = [
     "Logistic",
     "Model",
     "Score",
+    "SquaresMLP",
     "char_lstm",
     "cnn",
     "from_equinox",
@@ -37,4 +40,5 @@ __all__ = [
     "from_functions",
     "logistic",
     "mlp",
+    "squares_mlp",
 ]

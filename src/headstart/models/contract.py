@@ -30,7 +30,11 @@ class Examples(Protocol):
 
 
 class Model(Protocol):
-    """Anything with ``init`` and ``apply``."""
+    """Anything with ``init`` and ``apply``.
+
+    A model may also have ``example_loss(logits, y)``, the loss of every label in place of softmax
+    cross-entropy, and ``first_layer``, see :mod:`headstart.first_layer`.
+    """
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> Tree:
         """Parameters drawn with the key, fit for these examples; a clear ConfigError if not."""

@@ -31,7 +31,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Classification:
-    """Softmax cross-entropy of a model; equal objectives share one compiled program.
+    """Softmax cross-entropy of a model, or its own loss; equal objectives share one program.
 
     A batch is ``(x, y)`` as stored; the schema decodes x.
     With sequences y has one label per position, and an example's loss is the mean over them.
@@ -51,21 +51,25 @@ class Classification:
         )
 
     def loss(self, params: Tree, batch: tuple[Array, Array]) -> Float[Array, ""]:
-        """Mean cross-entropy over the batch."""
-        return jnp.mean(self._cross_entropy(params, batch)[0])
+        """Mean over the batch."""
+        return jnp.mean(self._losses(params, batch)[0])
 
     def score(self, params: Tree, batch: tuple[Array, Array]) -> Score:
         """Loss and correctness of every example; logits that are not numbers are never correct."""
-        losses, logits = self._cross_entropy(params, batch)
+        losses, logits = self._losses(params, batch)
         finite = _per_example(jnp.all, jnp.isfinite(logits))
         right = (jnp.argmax(logits, axis=-1) == batch[1]).astype(losses.dtype)
         correct = jnp.where(finite, _per_example(jnp.mean, right), 0.0)
         return Score(_per_example(jnp.mean, losses), correct, finite)
 
-    def _cross_entropy(self, params: Tree, batch: tuple[Array, Array]) -> tuple[Array, Array]:
+    def _losses(self, params: Tree, batch: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Per label, and the logits."""
         x, y = batch
         logits = self.model.apply(params, self.schema.decode(x))
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y), logits
+        of_label = getattr(
+            self.model, "example_loss", optax.softmax_cross_entropy_with_integer_labels
+        )
+        return of_label(logits, y), logits
 
 
 def _per_example(reduce: Any, values: Array) -> Array:

@@ -86,6 +86,7 @@ ROLES = People(
     [
         *({"inner_lr": step, "local_lr": step} for step in (0.3, 1.0, 3.0, 10.0)),
         *grid(inner_lr=[0.3, 1.0], local_lr=[3.0, 10.0]),
+        *grid(inner_lr=[0.3, 1.0], local_lr=[30.0]),
     ],
     most_clients=60,
 )  # fmt: skip

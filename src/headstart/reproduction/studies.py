@@ -6,6 +6,7 @@ from headstart.reproduction.aruba import Aruba
 from headstart.reproduction.arxiv1 import FirstVersion
 from headstart.reproduction.cost import Cost
 from headstart.reproduction.generalized import Generalized
+from headstart.reproduction.left_open import LeftOpen
 from headstart.reproduction.natural import NaturalClients
 from headstart.reproduction.study import Study
 from headstart.reproduction.table1 import Table1
@@ -19,6 +20,7 @@ STUDIES: dict[str, Study] = {
         Aruba(),
         FirstVersion(),
         Generalized(),
+        LeftOpen(),
         NaturalClients(),
         WouldItPay(),
     )

@@ -17,6 +17,8 @@ from headstart.runs.config import Experiment
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ADDED_LATER = (("algorithm", "same_batch", False),)
+"""Options younger than stored results, with the value at which everything is as it was."""
 Record = Mapping[str, Any]
 """What is kept of a finished piece, see :func:`headstart.reproduction.runner.kept`."""
 
@@ -47,6 +49,9 @@ class Piece:
         """What must agree for a stored result to count as this piece's."""
         table = self.experiment.to_table()
         del table["label"]
+        for section, option, value in ADDED_LATER:
+            if table[section].get(option) == value:
+                del table[section][option]
         parts = [table, self.on_test, self.each_client, self.tuning]
         if self.diagnosed_against is not None:
             parts.append(self.diagnosed_against.fingerprint())
