@@ -62,7 +62,7 @@ CONTROL = {"while", "call", "conditional"}
 """What only calls others: its own time is dispatch."""
 COLLECTIVES = {"all-reduce", "all-gather", "collective-permute", "all-to-all", "reduce-scatter"}
 RANDOM = re.compile("threefry|randint|random|iota_2x32|choose_clients")
-REPORT = Path(__file__).with_suffix(".md")
+REPORT = Path(__file__).with_name("profile.md")
 BEGIN, END = "<!-- profile: begin -->", "<!-- profile: end -->"
 
 

@@ -72,7 +72,7 @@ READINGS = (
     Reading("slow", "β = 0.0001", lambda s: _scaled(s, "local_lr"), CHEAP),
     Reading(
         "mean-loss", "loss divided by the number of classes (α and β a tenth)",
-        lambda s: _scaled(s, "inner_lr", "local_lr"), CHEAP,
+        lambda s: _scaled(s, "inner_lr", "local_lr"), DIFFERENCE,
     ),
     Reading(
         "one-batch", "one batch for all evaluations of a local step",
