@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.cases import CASES, asked_percent, asked_ratio
 
 README = Path(__file__).with_name("README.md")
+PROFILE = Path(__file__).with_name("profile.md")
 HEADER = (
     "case", "method", "contestant", "best ms", "median ms", "GFLOP/s", "% of peak",
     "× best", "× median", "asked", "met",
@@ -93,10 +94,11 @@ def write_readme(content: dict[str, Any]) -> None:
 
 
 def write_section(name: str, text: str) -> None:
-    """Put a result between its marks."""
+    """Put a result between its marks on the page that has them."""
+    page = PROFILE if name == "profile" else README
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, rest = README.read_text().split(begin)
-    README.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 def _number(value: float | None, form: str) -> str:

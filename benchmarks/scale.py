@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks import report
 from benchmarks.speed import ROOT, machine
 
 if TYPE_CHECKING:
@@ -57,10 +58,8 @@ SPREAD = 100
 MOST = 3000
 """MB a run on a million clients may take beyond its data."""
 POLL = 0.01
-README = ROOT / "benchmarks" / "README.md"
 RESULTS = ROOT / "benchmarks" / "results" / "scale.json"
 PLOT = ROOT / "benchmarks" / "scale.png"
-BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 Content = dict[str, Any]
 
 
@@ -543,10 +542,8 @@ def keep(content: Content) -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     plot(content)
-    before, rest = README.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n{section(content)}\n{END}{after}")
-    names = ", ".join(str(path.relative_to(ROOT)) for path in (RESULTS, PLOT, README))
+    report.write_section("scale", section(content))
+    names = ", ".join(str(path.relative_to(ROOT)) for path in (RESULTS, PLOT, report.README))
     print(f"stored in {names}")
 
 

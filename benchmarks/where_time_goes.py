@@ -28,7 +28,7 @@ if __name__ == "__main__":  # before JAX and NumPy start
 import jax
 import numpy as np
 
-from benchmarks import cases
+from benchmarks import cases, report
 from benchmarks.cases import CASES, Case
 from benchmarks.contestants import headstart_engine as engine
 from benchmarks.speed import machine
@@ -62,8 +62,6 @@ CONTROL = {"while", "call", "conditional"}
 """What only calls others: its own time is dispatch."""
 COLLECTIVES = {"all-reduce", "all-gather", "collective-permute", "all-to-all", "reduce-scatter"}
 RANDOM = re.compile("threefry|randint|random|iota_2x32|choose_clients")
-REPORT = Path(__file__).with_name("profile.md")
-BEGIN, END = "<!-- profile: begin -->", "<!-- profile: end -->"
 
 
 # The compiled program.
@@ -356,10 +354,8 @@ def main() -> None:
         f"{m['processor']}, one core (its peak: {top:.0f} GFLOP/s); Python {m['python']}, "
         f"{versions}; {datetime.date.today().isoformat()}."
     )
-    before, rest = REPORT.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    REPORT.write_text(f"{before}{BEGIN}\n{facts}\n\n{text}\n{END}{after}")
-    print(f"stored in benchmarks/{REPORT.name}")
+    report.write_section("profile", f"{facts}\n\n{text}")
+    print("stored in benchmarks/profile.md")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import tiny
 
 import headstart as hs
+from benchmarks import report
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.runs import Experiment
 
@@ -61,3 +63,22 @@ def test_every_option_is_documented_with_its_default() -> None:
 def test_links_between_documents_lead_somewhere(path: str) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / path).read_text()):
         assert ((ROOT / path).parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("README", name) for name in ("speed", "end-to-end", "scale", "federation")]
+    + [("profile", "profile")],
+)
+def test_benchmarks_find_the_place_of_their_results(
+    page: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("README", "profile"):
+        shutil.copy(ROOT / "benchmarks" / f"{name}.md", tmp_path)
+        monkeypatch.setattr(report, name.upper(), tmp_path / f"{name}.md")
+    before = (tmp_path / f"{page}.md").read_text()
+    report.write_section(section, "the result")
+    after = (tmp_path / f"{page}.md").read_text()
+    assert f"<!-- {section}: begin -->\nthe result\n<!-- {section}: end -->" in after
+    assert after.partition(f"<!-- {section}")[0] == before.partition(f"<!-- {section}")[0]
+    assert after.endswith(before.rpartition("<!--")[2])

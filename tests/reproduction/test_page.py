@@ -48,6 +48,18 @@ def test_stored_results_hold_their_configuration_seed_versions_and_machine() -> 
         assert "/home" not in text and "/tmp" not in text and "/work" not in text
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_stored_results_were_made_with_the_settings_of_today(name: str) -> None:
+    """Otherwise ``headstart reproduce`` would run them again while the page still shows them."""
+    results = Results.of_study(ROOT / "results", STUDIES[name])
+    known = {
+        (piece.cell, piece.seed)
+        for piece in STUDIES[name].pieces(range(5), False, results.seen)
+        if results.of(piece) is not None
+    }
+    assert {(stored["cell"], stored["seed"]) for stored in results.records} == known
+
+
 def test_verdicts_follow_the_numbers(tmp_path: Path) -> None:
     """The same cells with a gain, without one, and with a loss."""
     study = STUDIES["per-fedavg-table1"]
