@@ -47,14 +47,14 @@ def test_every_reading_changes_just_what_it_says() -> None:
 def test_growth_is_the_gain_where_clients_differ_more_minus_the_other_one() -> None:
     usual, different = DIFFERENCE
     records = row("table", usual, 0.5, 0.6) + row("table", different, 0.6, 0.65)
-    records += row("slow", usual, 0.3, 0.3) + row("slow", different, 0.3, 0.4)
+    records += row("squares", usual, 0.3, 0.3) + row("squares", different, 0.3, 0.4)
     section = STUDY.section(records)
     assert "| as printed | +10.0 ± 0.0 | +5.0 ± 0.0 | -5.0 ± 0.0 |" in section.text
-    assert "| β = 0.0001 | +0.0 ± 0.0 | +10.0 ± 0.0 | +10.0 ± 0.0 |" in section.text
+    assert f"| {READINGS[-1].told} | +0.0 ± 0.0 | +10.0 ± 0.0 | +10.0 ± 0.0 |" in section.text
     assert section.claims[0].verdict == "does not hold"
     assert section.claims[0].evidence == [
         "as printed: -5.0 ± 0.0 points: does not hold",
-        "β = 0.0001: +10.0 ± 0.0 points: holds",
+        f"{READINGS[-1].told}: +10.0 ± 0.0 points: holds",
     ]
 
 
