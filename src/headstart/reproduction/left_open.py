@@ -160,7 +160,7 @@ class LeftOpen:
             alphas=markdown(
                 ["α_d", *(generalized.label(nu) for nu in generalized.FIGURE),
                  "ν = 3 minus ν = 1", "ν = 1 minus FedAvg"],
-                [row for row in map(_alpha_row(records), (0.01, *ALPHAS)) if row is not None],
+                _by_alpha(records),
             ),
         )  # fmt: skip
         return Section(text, claims=_claims(records))
@@ -180,7 +180,7 @@ Does the gain of Per-FedAvg (HF) over FedAvg + update grow as clients differ mor
 
 {growth}
 
-Who gains there, as printed? Half of the clients have five classes, and the same images in both
+Who gains there, as printed? Half of the clients have five classes, and as many images in both
 settings; the others have two classes, or one where heterogeneity is called different. Means over
 the clients of each half:
 
@@ -261,16 +261,15 @@ def _halves(records: Sequence[Record]) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def _alpha_row(records: Sequence[Record]) -> Callable[[float], list[Any] | None]:
-    def row(alpha: float) -> list[Any] | None:
-        cells = [_generalized_cell(alpha, nu) for nu in generalized.FIGURE]
-        found = [mean(records, cell) for cell in cells]
-        if None in found:
-            return None
-        fedavg, one, three = cells
-        return [f"{alpha:g}", *found, gap(records, three, one), gap(records, one, fedavg)]
-
-    return row
+def _by_alpha(records: Sequence[Record]) -> list[list[Any]]:
+    rows = []
+    for alpha in (0.01, *ALPHAS):
+        fedavg, one, three = (_generalized_cell(alpha, nu) for nu in generalized.FIGURE)
+        found = [mean(records, cell) for cell in (fedavg, one, three)]
+        if None not in found:
+            gaps = [gap(records, three, one), gap(records, one, fedavg)]
+            rows.append([f"{alpha:g}", *found, *gaps])
+    return rows
 
 
 def _claims(records: Sequence[Record]) -> list[Claim]:
