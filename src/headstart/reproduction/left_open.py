@@ -116,7 +116,7 @@ class LeftOpen:
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
         """Every reading of some rows of Table 1, then G's figure.
 
-        Quick: one reading.
+        Quick: one reading, two methods.
         """
         few = list(seeds)[:SEEDS]
         pieces = [
@@ -129,7 +129,7 @@ class LeftOpen:
             for seed in few[:READING_SEEDS]
             for reading in (READINGS[-1:] if quick else READINGS)
             for row in reading.rows
-            for method in reading.methods
+            for method in (HALVES_METHODS if quick else reading.methods)
         ]
         pieces += [
             piece(_halves_cell(row, method), table1.setting(ROWS[row], method, seed), quick,
