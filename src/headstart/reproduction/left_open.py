@@ -30,8 +30,6 @@ from headstart.reproduction.settings import METHODS
 from headstart.reproduction.study import Claim, Piece, Record, Section
 
 SEEDS = 3
-READING_SEEDS = 2
-"""Among readings, differences of ten points and more are looked for: two seeds show them."""
 TABLE1 = table1.Table1.name
 PRINTED = ("fedavg", "first-order", "hessian-free")
 """The methods of the paper's table."""
@@ -59,6 +57,8 @@ class Reading:
     rows: Sequence[str]
     methods: Sequence[str] = PRINTED
     """Methods it changes; the others are those of Table 1."""
+    seeds: int = 1
+    """One shows whether a reading is off by ten points; seeds differ by one or two in Table 1."""
 
     def cell(self, row: str, method: str) -> str:
         """Where its results are."""
@@ -69,14 +69,15 @@ class Reading:
 DIFFERENCE = ("cifar-4-alpha", "cifar-4-different")
 """The two rows that differ in nothing but the clients' heterogeneity."""
 LEVEL = ("mnist-4", DIFFERENCE[0])
-"""Rows in which all accuracies are far above the printed ones."""
-SHOWN = ("mnist-4", *DIFFERENCE)
+"""One row of each data set: are accuracies as far above the printed ones as ours?"""
+SHOWN = ("mnist-4", "cifar-4", *DIFFERENCE)
+"""All with τ = 4, which are cheaper."""
 AS_PRINTED = Reading("table", "as printed", lambda setting: setting, SHOWN)
 READINGS = (
     Reading("slow", "β = 0.0001", lambda s: _scaled(s, "local_lr"), LEVEL),
     Reading(
         "mean-loss", "loss divided by the number of classes (α and β a tenth)",
-        lambda s: _scaled(s, "inner_lr", "local_lr"), LEVEL,
+        lambda s: _scaled(s, "inner_lr", "local_lr"), SHOWN, seeds=SEEDS,
     ),
     Reading(
         "one-batch", "one batch for all evaluations of a local step",
@@ -126,8 +127,8 @@ class LeftOpen:
                 quick,
                 on_test=True,
             )
-            for seed in few[:READING_SEEDS]
             for reading in (READINGS[-1:] if quick else READINGS)
+            for seed in few[: reading.seeds]
             for row in reading.rows
             for method in (HALVES_METHODS if quick else reading.methods)
         ]
