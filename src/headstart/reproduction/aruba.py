@@ -83,7 +83,8 @@ class Aruba:
                 f"{METHODS[method]} {found}"
                 for method in METHODS
                 if (found := mean(records, _untuned(method))) is not None
-            ),
+            )
+            or "not run yet",
         )
         return Section(text, {"steps": drawn}, _claims(records))
 
