@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.local import LocalGrid
 from headstart.flower.memory import SiteMemory
 from headstart.flower.server_app import conduct
+from headstart.flower.serving import _watch
 from headstart.flower.wire import Parcel
 from headstart.runs import load_run
 
@@ -157,7 +159,7 @@ def test_a_message_that_is_no_parcel_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="1 usable answers, 2 are needed"):
         conduct(grid, tmp_path / "f", tmp_path / "run")
     for name in ("site-1", "site-2"):
-        assert "no parcel" in rounds_of(tmp_path / "run")[0]["rejected"][name]
+        assert "not a parcel" in rounds_of(tmp_path / "run")[0]["rejected"][name]
 
 
 def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
@@ -229,6 +231,35 @@ def test_a_killed_server_goes_on_to_the_same_model(name: str, tmp_path: Path) ->
     assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
         assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:
+    plan = experiment(**ALL)
+    grid = federation_in(tmp_path / "f", plan)
+    with pytest.raises(Killed):
+        conduct(DyingGrid(grid, after=2), tmp_path / "f", tmp_path / "run")
+    _, newest = sorted((tmp_path / "run/checkpoint").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-9] + b"\xff" * 9)
+    conduct(grid, tmp_path / "f", tmp_path / "run", resume=True)
+    events = events_of(tmp_path / "run")
+    notices = [event["text"] for event in events if event["event"] == "notice"]
+    assert notices == [f"{newest} is damaged (its checksum does not match); it is not used"]
+    assert [e["round"] for e in events if e["event"] == "started"] == [0, 1]
+    whole = federation_in(tmp_path / "g", plan)
+    conduct(whole, tmp_path / "g", tmp_path / "whole")
+    same_model(tmp_path / "run", tmp_path / "whole")
+
+
+def test_notices_are_shown_to_who_started_the_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notice = {"event": "notice", "text": "round-7 is damaged (no header); it is not used"}
+    lines = [json.dumps(event) for event in (notice, {"event": "finished"})]
+    (tmp_path / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    heard: list[Any] = []
+    _watch(tmp_path, tmp_path, Mock(), 1, 0, heard.append, lambda: None)
+    assert capsys.readouterr().err == "round-7 is damaged (no header); it is not used\n"
+    assert [event["event"] for event in heard] == ["notice", "finished"]
 
 
 def test_a_server_that_was_replaced_touches_nothing(tmp_path: Path) -> None:

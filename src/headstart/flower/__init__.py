@@ -5,6 +5,7 @@
     worker      keeps a site's data and compiled programs ready between orders
     client_app  Flower's ClientApp: passes orders to the site, lets nothing but the answer out
     session     the server's side of the contract: state, who is chosen, evaluations
+    answers     whatever one site's answer raises rejects that answer, and the round goes on
     strategy    Flower's Strategy: serialises, calls the contract, aggregates; no mathematics
     server_app  Flower's ServerApp: rounds, failures, checkpoints, the run directory
     local       a grid without a network, for tests and trials

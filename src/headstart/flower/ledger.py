@@ -11,10 +11,12 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.common.logger import log
 
 from headstart.errors import CheckpointError, ConfigError
 from headstart.files import append_line, write_text
@@ -46,6 +48,8 @@ class Ledger:
         self.traffic = {"down": 0, "up": 0}
         self.last: dict[int, Any] = {}
         """Every site's scores in the last exchange; a later hand-out adds to them."""
+        self.skipped: list[str] = []
+        """A line for every newer checkpoint that could not be used."""
         self._owner = os.urandom(8).hex()
         self._unsaid: list[str] = []
 
@@ -65,6 +69,8 @@ class Ledger:
         if found is not None:
             self._take_up(found)
         self.folder.write_metrics(self.records)
+        for line in self.skipped:
+            self.notice(f"{line}; it is not used")
         self.say("started", round=self.session.round, rounds=self.session.experiment.rounds)
 
     def exchanged(
@@ -92,6 +98,11 @@ class Ledger:
             bytes_down=exchange.bytes_down,
             bytes_up=exchange.bytes_up,
         )
+        for client in sorted(exchange.diverged):
+            self.notice(
+                f"{name(client)} is left out of the evaluation at round {number}: its model is not "
+                "finite there; check the scale of its data"
+            )
 
     def evaluated(self, number: int, scores: Scores) -> None:
         """An evaluation of the model as it was before round ``number``; known clients in it."""
@@ -144,6 +155,11 @@ class Ledger:
         self._will_say(event, **facts)
         self.tell()
 
+    def notice(self, text: str) -> None:
+        """One line for people: to those who watch with the next event, and to Flower's log now."""
+        log(WARNING, "%s", text)
+        self._will_say("notice", text=text)
+
     def tell(self) -> None:
         """Write what is still unsaid."""
         self._refuse_other_owner()
@@ -189,6 +205,9 @@ class Ledger:
             "adapt_steps": options.adapt_steps,
             "adapt_on": options.adapt_on,
             "warning": record.ADAPTED_ON_TEST if marked else None,
+            "failures": record.failures(
+                scores, _Present(session.roster, scores), options.adapt_steps, self.records
+            ),
             **self._groups(scores, options.adapt_steps),
             "adaptation": record.adaptation_curve(scores, _Present(session.roster, scores)),
             "host": record.host_facts(),
@@ -200,9 +219,11 @@ class Ledger:
     def newest(self) -> Checkpoint | None:
         """The checkpoint to go on from; a clear line if there are only unusable ones."""
         frame = Progress(0, self.session.state, (), np.zeros(0))
-        found, refused = load_newest(self.folder.checkpoints, frame, self.fingerprint)
-        if found is None and refused:
-            raise CheckpointError(f"no checkpoint can be used ({refused[0]}); nothing was changed")
+        found, self.skipped = load_newest(self.folder.checkpoints, frame, self.fingerprint)
+        if found is None and self.skipped:
+            raise CheckpointError(
+                f"no checkpoint can be used ({self.skipped[0]}); nothing was changed"
+            )
         if found is not None and found.progress.round > self.session.experiment.rounds:
             raise ConfigError(
                 f"rounds={self.session.experiment.rounds} is less than the "

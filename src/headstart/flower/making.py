@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.frames import Columns
 from headstart.data.tables import read_path
 from headstart.errors import ConfigError
 from headstart.flower.folder import give_data, write_federation
@@ -91,7 +92,4 @@ def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None
         return read_schema(schema)
     if like is None:
         return plan.build_data().schema
-    pool = read_path(
-        like, label=label, client="client", natural=False, classes=None, standardize=False
-    )
-    return pool.schema
+    return read_path(like, Columns(label, "client"), natural=False).schema

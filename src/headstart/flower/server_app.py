@@ -14,8 +14,9 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from headstart.errors import HeadstartError
+from headstart.errors import DataError, DivergedError, HeadstartError
 from headstart.flower import wire
+from headstart.flower.answers import rejection
 from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.ledger import Ledger, run_id
 from headstart.flower.session import Session
@@ -24,6 +25,7 @@ from headstart.flower.site import schema_of
 from headstart.flower.strategy import HeadstartStrategy
 from headstart.flower.tether import end_with_parent
 from headstart.runs.config import Experiment, read_toml
+from headstart.runs.record import refuse_diverged
 
 POLL_SECONDS = 0.25
 HELLO_SECONDS = 60.0
@@ -110,20 +112,29 @@ class _Conduct:
             loss = None if metrics is None else float(metrics["loss"])  # type: ignore[arg-type]
             self.ledger.exchanged(found, number, time.monotonic() - begin, loss)
             fresh = not self.ledger.records or self.ledger.records[-1]["round"] != number
-            if found.scores and fresh:
+            if fresh:
                 self._kept_apart(number, loss)
             if loss is not None:
                 self.ledger.save()
                 return
             self.ledger.say("again", round=number, attempt=attempt + 1)
             time.sleep(min(2.0**attempt, federation.deadline / 10))
-        reasons = "; ".join(
-            f"{self.session.roster.name(c)} {why}" for c, why in found.rejected.items()
-        )
+        if found.all_updates_diverged:
+            raise DivergedError(
+                f"round {number + 1}: every site diverged{self._reasons()}; the step is too large: "
+                "lower algorithm.local_lr",
+                round=number,
+            )
         raise FederationError(
             f"round {number + 1} got {len(found.updates)} usable answers, {self.strategy.needed} "
-            f"are needed, {federation.retries + 1} times" + (f" ({reasons})" if reasons else "")
+            f"are needed, {federation.retries + 1} times{self._reasons()}"
         )
+
+    def _reasons(self) -> str:
+        """Why answers of the present exchange were rejected, in brackets; nothing if none was."""
+        name, rejected = self.session.roster.name, self.strategy.exchange.rejected
+        reasons = "; ".join(f"{name(client)} {why}" for client, why in rejected.items())
+        return f" ({reasons})" if reasons else ""
 
     def _kept_apart(self, number: int, loss: float | None) -> None:
         """The scores are of the model before this round: its loss belongs to the next record."""
@@ -131,8 +142,23 @@ class _Conduct:
         newest = held[-1:] if loss is not None else []
         self.ledger.losses = held[: len(held) - len(newest)]
         found = self.strategy.exchange
-        self.ledger.evaluated(number, self.session.scores_from(found.scores, found.steps))
+        if loss is not None:  # Of a round that is tried again, the next attempt decides.
+            self._refuse_divergence_of_all(found.scores, number)
+        if found.scores:
+            self.ledger.evaluated(number, self.session.scores_from(found.scores, found.steps))
         self.ledger.losses += newest
+
+    def _refuse_divergence_of_all(self, usable: Iterable[int], number: int) -> None:
+        """One site may diverge; if no site that trains has a usable score, training has."""
+        session, found = self.session, self.strategy.exchange
+        known = session.roster.known_clients
+        if any(client < known for client in usable):
+            return
+        diverged = {c: sums for c, sums in found.diverged.items() if c < known}
+        if diverged:
+            scores = session.scores_from(diverged, found.steps)
+            steps = session.experiment.evaluation.adapt_steps
+            refuse_diverged(scores, session.roster, steps, number)
 
     def last(self) -> None:
         """Scores after 0, 1, 2 … steps; every site keeps the start and its own model.
@@ -146,8 +172,13 @@ class _Conduct:
         found = self.strategy.exchange
         self.ledger.exchanged(found, self.session.round, time.monotonic() - begin, None)
         self.ledger.last.update(found.scores)
+        for client in found.diverged:
+            self.ledger.last.pop(client, None)
+        self._refuse_divergence_of_all(self.ledger.last, self.session.round)
         if not any(c < self.session.roster.known_clients for c in self.ledger.last):
-            raise FederationError("no site that trained answered the last evaluation")
+            raise FederationError(
+                f"no site that trained gave a usable answer to the last evaluation{self._reasons()}"
+            )
         scores = self.session.scores_from(self.ledger.last, found.steps)
         if self.ledger.records[-1:] and self.ledger.records[-1]["round"] == self.session.round:
             self.ledger.records.pop()
@@ -175,9 +206,22 @@ class _Conduct:
         hello = wire.to_records(wire.parcel({"hello": True}, {}))
         messages = [Message(hello, dst_node_id=n, message_type=MessageType.QUERY) for n in nodes]
         for reply in self.exchange(messages, HELLO_SECONDS):
-            if not reply.has_error():
-                text = wire.from_records(reply.content).text
-                self.names[reply.metadata.src_node_id] = str(text.get("name"))
+            node = reply.metadata.src_node_id
+            why = rejection(self._take_name, node, reply)
+            if why is not None:
+                self.names[node] = None
+                self.ledger.notice(
+                    f"node {node} does not say which site it is and is not used: {why}"
+                )
+
+    def _take_name(self, node: int, reply: Message) -> None:
+        """A node that reports an error is asked again the next time."""
+        if reply.has_error():
+            return
+        name = wire.from_records(reply.content, self.session.answer_bounds).text.get("name")
+        if not isinstance(name, str):
+            raise DataError("its answer holds no name")
+        self.names[node] = name
 
     def _wait(self, clients: Iterable[int], needed: int) -> None:
         """Until enough of these sites are there; a clear end if they do not come."""

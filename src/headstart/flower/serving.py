@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,8 @@ def _watch(
         for place, event in follow(out / ROUNDS, seen):
             seen, heard = place, time.monotonic()
             hear(event)
+            if event["event"] == "notice":
+                print(event["text"], file=sys.stderr, flush=True)
             if event["event"] == "finished":
                 return
             if event["event"] == "failed":

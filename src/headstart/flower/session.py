@@ -19,7 +19,7 @@ from headstart.data.federated import Schema
 from headstart.errors import CheckpointError, DataError
 from headstart.flower import wire
 from headstart.flower.settings import FederationConfig
-from headstart.flower.wire import Parcel
+from headstart.flower.wire import Bounds, Parcel
 from headstart.models.objective import Classification
 from headstart.runs.checkpoint import fill, named_arrays
 from headstart.runs.config import Experiment
@@ -31,6 +31,14 @@ from headstart.trees import Tree, add, all_finite, norm, scale
 OUTLIER = 10.0
 """With three answers or more, one this many times the median norm is rejected. Chosen, like the
 default of ``max_norm``, to catch the absurd: not measured, and no defence against a careful one."""
+MOST_EXAMPLES = 2**31 - 1
+"""Examples are counted with 32 bits (:class:`Task`), so no site can have more."""
+LARGEST_LOSS = float(np.finfo(np.float32).max)
+"""Of a loss or a sum of losses. Far larger ones overflow in the statistics over all sites."""
+ANSWER_TEXT = 1 << 16
+"""Bytes of an answer's text without its scores; ours have a few hundred."""
+BYTES_PER_SCORE = 40
+"""A number and its separator in JSON have at most 27."""
 
 
 @dataclass
@@ -64,13 +72,6 @@ class Roster:
     def classes_of(self, client: int) -> np.ndarray:
         """Only how many classes a site has is known, not how many examples of each."""
         return np.ones(self.sizes.get(client, {}).get("classes", 0), int)
-
-    def note(self, client: int, text: Mapping[str, Any]) -> None:
-        """Keep the sizes an answer states; DataError if they are none."""
-        found = {key: text.get(key) for key in ("train_examples", "test_examples", "classes")}
-        if any(type(value) is not int or value < 1 for value in found.values()):
-            raise DataError(f"states sizes that are none: {found}")
-        self.sizes[client] = found  # type: ignore[assignment]
 
     def _column(self, key: str) -> np.ndarray:
         return np.array([self.sizes.get(c, {}).get(key, 0) for c in range(len(self.names))])
@@ -153,18 +154,41 @@ class Session:
         }
         return wire.parcel(text, named_arrays(self.state if whole else self._broadcast()))
 
-    def update_from(self, client: int, answer: Parcel) -> Update:
+    @property
+    def answer_bounds(self) -> Bounds:
+        """The most an answer can hold: the arrays of a reply, and a few numbers."""
+        leaves = jax.tree.leaves(self.reply_frame)
+        numbers = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        return Bounds(
+            text=ANSWER_TEXT + BYTES_PER_SCORE * 3 * (self.most_steps + 1),
+            arrays=len(leaves),
+            body=numbers + len(leaves) * wire.NPY_HEADER,
+        )
+
+    def sizes_from(self, answer: Parcel) -> dict[str, int]:
+        """The sizes an answer states; DataError if no site can have them."""
+        most = {
+            "train_examples": MOST_EXAMPLES,
+            "test_examples": MOST_EXAMPLES,
+            "classes": self.schema.classes,
+        }
+        sizes: dict[str, Any] = {key: answer.text.get(key) for key in most}
+        if any(type(size) is not int or not 1 <= size <= most[key] for key, size in sizes.items()):
+            raise DataError(f"states sizes no site can have: {sizes}")
+        return sizes
+
+    def update_from(self, client: int, answer: Parcel, sizes: Mapping[str, int]) -> Update:
         """A checked update; DataError says what is wrong with it."""
         text = answer.text
         if text.get("round") != self.round:
             raise DataError(f"answers round {text.get('round')}, not {self.round}")
         weight, loss = text.get("weight"), text.get("loss")
-        stated = self.roster.sizes[client]["train_examples"]
+        stated = sizes["train_examples"]
         expected = float(self.algorithm.client_weight(jnp.int32(stated)))
         if weight != expected:
             raise DataError(f"claims the weight {weight}; with {stated} examples it is {expected}")
-        if not isinstance(loss, float) or not np.isfinite(loss):
-            raise DataError("reports a loss that is no number")
+        if not isinstance(loss, float) or not abs(loss) <= LARGEST_LOSS:
+            raise DataError(f"reports a loss that cannot be right: {loss}")
         try:
             reply = fill(self.reply_frame, wire.tensors(answer), "its update")
         except CheckpointError as error:
@@ -212,18 +236,25 @@ class Session:
         counts = self.roster.test_counts[clients]
         return scores_from_sums(table, clients, counts, np.isin(np.arange(width), steps))
 
-    def check_scores(self, client: int, scores: Any) -> None:
-        """DataError if a site's scores cannot be right."""
-        shape = (self.most_steps + 1, 3)
+    def sums_from(self, answer: Parcel, sizes: Mapping[str, int]) -> np.ndarray:
+        """A site's checked score sums; DataError if they cannot be right."""
+        shape, count = (self.most_steps + 1, 3), sizes["test_examples"]
         try:
-            sums = np.array(scores["sums"], float)
-        except (TypeError, KeyError, ValueError):
-            raise DataError("sends scores that are no table of numbers") from None
-        count = self.roster.sizes[client]["test_examples"]
+            sums = np.array(answer.text["scores"]["sums"], float)
+        except (TypeError, KeyError, ValueError, OverflowError):
+            raise DataError("sends scores that are not a table of numbers") from None
         if sums.shape != shape or not np.isfinite(sums).all():
             raise DataError("sends scores of the wrong shape, or that are not finite")
-        if (sums < 0).any() or (sums[:, 1] > count * (1 + 1e-6)).any():
+        if (sums < 0).any() or (sums[:, 1:] > count * (1 + 1e-6)).any():
             raise DataError(f"claims more right predictions than its {count} held-out examples")
+        if (sums[:, 0] > LARGEST_LOSS).any():
+            raise DataError(f"sends a sum of losses that cannot be right: {sums[:, 0].max():.3g}")
+        return sums
+
+    def has_diverged(self, sums: np.ndarray) -> bool:
+        """Whether a model that the evaluation reports gives outputs that are not finite."""
+        reported = [0, self.experiment.evaluation.adapt_steps]
+        return bool((sums[reported, 2] > 0).any())
 
     def gradient_evaluations(self, updates: int) -> int:
         """What so many updates cost."""

@@ -17,11 +17,10 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from headstart.errors import DataError
 from headstart.flower import wire
-from headstart.flower.errors import NO_ANSWER_IN_TIME, NOT_THERE, meaning
+from headstart.flower.answers import rejection
+from headstart.flower.errors import CODES, NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.session import Session, Update
-from headstart.flower.wire import Parcel
 from headstart.runs.checkpoint import named_arrays
 
 
@@ -35,17 +34,27 @@ class Exchange:
     """Clients whose turn it was, but who were not connected."""
     updates: dict[int, Update] = field(default_factory=dict)
     scores: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    diverged: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Client: scores of a model that is not finite; they are left out of the evaluation."""
     steps: Sequence[int] = ()
     rejected: dict[int, str] = field(default_factory=dict)
     """Client: why its answer was not used."""
+    diverged_updates: set[int] = field(default_factory=set)
+    """Clients whose update is not finite, as they report themselves, or of absurd norm."""
     bytes_down: int = 0
     bytes_up: int = 0
 
     @property
     def silent(self) -> list[int]:
         """Asked, but no answer came in time."""
-        heard = {*self.updates, *self.scores, *self.rejected}
+        heard = {*self.updates, *self.scores, *self.diverged, *self.rejected}
         return [client for client in self.asked if client not in heard]
+
+    @property
+    def all_updates_diverged(self) -> bool:
+        """Whether every site that was to train is one of them."""
+        training = {client for client, trains in self.asked.items() if trains}
+        return bool(training) and training <= self.diverged_updates
 
 
 class HeadstartStrategy(Strategy):
@@ -94,6 +103,7 @@ class HeadstartStrategy(Strategy):
         for client, why in session.norms_too_large(list(exchange.updates.values())).items():
             del exchange.updates[client]
             exchange.rejected[client] = why
+            exchange.diverged_updates.add(client)
         if len(exchange.updates) < self.needed:
             return None, None
         loss = session.advance(list(exchange.updates.values()))
@@ -158,16 +168,9 @@ class HeadstartStrategy(Strategy):
             )
             if client is None or client not in self.exchange.asked:
                 continue
-            if message.has_error():
-                self._note_error(client, message.error)
-                continue
-            try:
-                answer = wire.from_records(message.content)
-                self.exchange.bytes_up += answer.size
-                self._take(client, answer)
-            except DataError as error:
-                self.exchange.rejected[client] = str(error)
-                self.exchange.updates.pop(client, None)
+            why = rejection(self._take, client, message)
+            if why is not None:
+                self.exchange.rejected[client] = why
 
     def _note_error(self, client: int, error: Error) -> None:
         if error.code in NO_ANSWER_IN_TIME:
@@ -177,16 +180,27 @@ class HeadstartStrategy(Strategy):
             self.exchange.missing.append(client)
         else:
             self.exchange.rejected[client] = meaning(error.code, _class_name(error.reason))
+        if error.code == CODES["DivergedError"]:
+            self.exchange.diverged_updates.add(client)
 
-    def _take(self, client: int, answer: Parcel) -> None:
+    def _take(self, client: int, message: Message) -> None:
+        """Use one answer, all of it or, if any part is wrong, nothing."""
+        if message.has_error():
+            self._note_error(client, message.error)
+            return
         session, exchange = self.session, self.exchange
-        session.roster.note(client, answer.text)
-        if exchange.asked[client]:
-            exchange.updates[client] = session.update_from(client, answer)
-        if exchange.steps:
-            scores: Any = answer.text.get("scores")
-            session.check_scores(client, scores)
-            exchange.scores[client] = scores
+        answer = wire.from_records(message.content, session.answer_bounds)
+        exchange.bytes_up += answer.size
+        sizes = session.sizes_from(answer)
+        trains, scores = exchange.asked[client], bool(exchange.steps)
+        update = session.update_from(client, answer, sizes) if trains else None
+        sums = session.sums_from(answer, sizes) if scores else None
+        session.roster.sizes[client] = sizes
+        if update is not None:
+            exchange.updates[client] = update
+        if sums is not None:
+            kept = exchange.diverged if session.has_diverged(sums) else exchange.scores
+            kept[client] = {"sums": sums.tolist()}
 
 
 def _class_name(reason: str | None) -> str:

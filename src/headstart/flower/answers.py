@@ -1,0 +1,41 @@
+"""The boundary around one site's answer: whatever it raises rejects that answer and no other."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from logging import WARNING
+from typing import ParamSpec
+
+from flwr.common.logger import log
+
+from headstart.errors import HeadstartError
+
+LONGEST_REASON = 300
+P = ParamSpec("P")
+
+
+def rejection(handle: Callable[P, None], *args: P.args, **options: P.kwargs) -> str | None:
+    """Handle one answer; None if it can be used, else why not.
+
+    ``handle`` parses and checks first, and changes what the server knows only as its last step.
+    """
+    try:
+        handle(*args, **options)
+    # An answer is bytes from another machine, and what bytes can make a parser raise is not a
+    # closed list (RecursionError and MemoryError are on it). Every other site's round depends on
+    # this one not ending the run: so here, and only here, every exception is caught.
+    except Exception as error:
+        if not isinstance(error, HeadstartError):
+            log(WARNING, "An answer was rejected:\n%s", traceback.format_exc())
+        return reason(error)
+    return None
+
+
+def reason(error: Exception) -> str:
+    """One short printable line: our own errors say why, though they may quote what a site sent."""
+    ours = isinstance(error, HeadstartError)
+    text = str(error) if ours else f"its answer cannot be used ({type(error).__name__})"
+    if len(text) > LONGEST_REASON:
+        text = text[:LONGEST_REASON] + "…"
+    return "".join(character if character.isprintable() else "?" for character in text)
