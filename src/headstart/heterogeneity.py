@@ -1,4 +1,4 @@
-r"""How different the clients are: distances between their data, and what they imply (P §4.1).
+r"""How different the clients are: distances between their data, and what these say (P §4.1).
 
 - Total variation of the labels, ½ Σ_c |p_i(c) − p(c)|: what class imbalance alone can do.
 - 1-Wasserstein of the examples: what it costs to carry one client's data over to another's. An
@@ -8,7 +8,7 @@ r"""How different the clients are: distances between their data, and what they i
 
 Exact transport (POT) takes time cubic in the number of examples; beyond a size distances are
 sliced: the mean over random directions of the distance in one dimension, which is sorting. It is
-scaled so that for two clouds that differ by a shift both agree.
+scaled so that for two clouds that differ by a shift both agree; for others it is a lower estimate.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Distances(NamedTuple):
 
 @dataclass(frozen=True)
 class Similarity:
-    """What a distance implies for γ_G and γ_H (P §4.1)."""
+    """What a distance suggests for γ_G and γ_H (P §4.1)."""
 
     gamma_G: float
     gamma_H: float
@@ -123,16 +123,26 @@ def wasserstein(
     return Distances(chosen, pairwise, to_mean, words, _by_chance(sizes, drawn))
 
 
-def implied_by_labels(distances: Distances, *, B: float, L: float) -> Similarity:
-    """γ_G² = 4B² · mean TV², γ_H² = 4L² · mean TV², if clients differ in their labels alone."""
-    root = math.sqrt(distances.mean_square)
-    return Similarity(2 * B * root, 2 * L * root)
+def label_bound(total_variations: np.ndarray, *, B: float) -> float:
+    r"""γ_G ≤ 2B · √(mean TV²) (P §4.1), if clients differ in their labels alone.
+
+    ``total_variations``: from each client's label shares to their mean. ``B`` bounds the gradient
+    of **every example's** loss, ‖∇l(z; w)‖ ≤ B (P (14a)). The clients' mean gradients are not
+    enough: two classes with gradients ±g, at shares ½ ± 0.1, have γ_G = 0.2‖g‖, while both mean
+    gradients have length 0.2‖g‖ and would give 0.04‖g‖.
+
+    >>> round(label_bound(np.array([0.1, 0.1]), B=1.0), 6)
+    0.2
+    """
+    return 2 * B * math.sqrt(float(np.mean(total_variations**2)))
 
 
-def implied_by_transport(distances: Distances, *, L_z: float, rho_z: float) -> Similarity:
-    """γ_G² = L_z² · mean W_1², γ_H² = ρ_z² · mean W_1².
+def suggested_by_examples(distances: Distances, *, L_z: float, rho_z: float) -> Similarity:
+    """γ_G ≈ L_z · √(mean W_1²), γ_H ≈ ρ_z · √(mean W_1²): an estimate.
 
-    ``L_z`` and ``rho_z``: how fast the gradient and the Hessian of the loss change with an example.
+    P §4.1 proves "at most" for suprema: ``L_z`` and ``rho_z`` say how fast the gradient and the
+    Hessian of the loss change with an example, over all pairs, and W_1 is exact. Values found in
+    data are lower ones, and so is a sliced distance, so γ may be larger than this.
     """
     root = math.sqrt(distances.mean_square)
     return Similarity(L_z * root, rho_z * root)

@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from headstart.cli.diagnose import _show as show
 from headstart.cli.main import app
+from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
 from headstart.diagnosis.measuring import some_clients
-from headstart.diagnosis.page import content_of, order_of, plots_of, write_diagnosis
+from headstart.diagnosis.page import (
+    content_of,
+    gammas_table,
+    order_of,
+    plots_of,
+    write_diagnosis,
+)
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
 from headstart.heterogeneity import Distances
@@ -75,7 +83,64 @@ def test_the_pilot_trains_both_methods_and_counts_gradients(found: Diagnosis) ->
     assert made.gradient_evaluations == 2 * 4 * 4 * 2 * (1 + 4)
     gammas = found.gammas()
     assert 0 < gammas["by chance"]["gamma_G"] < gammas["measured"]["gamma_G"]
-    assert gammas["measured"]["gamma_G"] < gammas["examples allow"]["gamma_G"]
+    assert gammas["labels explain"]["gamma_G"] < gammas["label bound"]["gamma_G"]
+    assert found.label_part is not None
+    assert found.label_part.gamma_G == pytest.approx(gammas["measured"]["gamma_G"], rel=1e-4)
+    assert "gamma_H" not in gammas["label bound"]
+
+
+def opposite_rules(clients: int = 4) -> FederatedDataset:
+    """Both labels as often at every client; half of the clients call 0 what the others call 1."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for client in range(clients):
+        y = np.arange(32) % 2
+        x = rng.normal(size=(32, 2)).astype(np.float32)
+        x[:, 0] = np.where(y ^ (client % 2), 4, -4) + 0.1 * x[:, 0]
+        parts.append((x, y, x[:4], y[:4]))
+    return from_clients(parts, Schema(shape=(2,), classes=2))
+
+
+def test_clients_that_differ_in_more_than_labels_are_told_so(
+    experiment: Experiment,
+    found: Diagnosis,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    says = "Clients differ in more than their labels, so the label bound on γ_G does not apply"
+    other = diagnose(experiment, data=opposite_rules(), rounds=1, repetitions=2)
+    part = other.label_part
+    assert part is not None and part.gamma_G > part.bound_G
+    reading = reading_of(other)
+    assert sum(says in sentence for sentence in reading.sentences) == 1
+    show(other, reading)
+    assert says in " ".join(capsys.readouterr().out.split())
+    page = write_diagnosis(other, reading, "headstart diagnose", tmp_path / "out")
+    assert says in page.read_text(encoding="utf-8")
+    stored = json.loads((tmp_path / "out/diagnosis.json").read_text(encoding="utf-8"))
+    assert stored["label_premise"]["bound_applies"] is False
+    assert any(says in sentence for sentence in stored["reading"])
+    table = gammas_table(other)
+    assert [row[0] for row in table.rows][3] == "labels allow at most (does not apply)"
+    assert says in table.note and says not in gammas_table(found).note
+    assert not any(says in sentence for sentence in reading_of(found).sentences)
+
+
+def test_only_the_label_bound_is_called_one(found: Diagnosis) -> None:
+    rows = {row[0]: row[1:] for row in gammas_table(found).rows}
+    assert rows["labels allow at most"][1] == "–"
+    assert [name for name in rows if "at most" in name] == ["labels allow at most"]
+    assert "examples suggest about" in rows and "not a bound" in gammas_table(found).note
+    text = gammas_table(replace(found, label_part=None))
+    assert "no label bound" in text.note and len(text.rows) == 3
+
+
+def test_chance_alone_above_the_label_bound_is_called_chance(found: Diagnosis) -> None:
+    assert found.label_part is not None
+    part = replace(found.label_part, bound_G=0.5 * found.label_part.gamma_G)
+    assert not part.bound_applies
+    sentences = " ".join(reading_of(replace(found, label_part=part)).sentences)
+    assert "differ in more than their labels, if only by chance" in sentences
 
 
 def test_a_gain_is_as_uncertain_as_the_wider_of_clients_and_repetitions() -> None:

@@ -16,9 +16,8 @@ from headstart.diagnosis.pilot import ListenerFor, Pilot, pilot
 from headstart.errors import DataError
 from headstart.heterogeneity import (
     Distances,
-    implied_by_labels,
-    implied_by_transport,
     label_distributions,
+    suggested_by_examples,
     total_variation,
     wasserstein,
 )
@@ -27,6 +26,7 @@ from headstart.runs.config import Experiment
 from headstart.runs.training import Listener
 from headstart.simulation.sampling import active_clients
 from headstart.theory.constants import Estimate, Sensitivity, estimate_from_data, sensitivity
+from headstart.theory.label_part import LabelPart, label_part_from_data
 from headstart.trees import size
 
 PILOT_SHARE = 5
@@ -61,22 +61,24 @@ class Diagnosis:
     """1-Wasserstein of the examples."""
     estimate: Estimate
     sensitivity: Sensitivity
+    label_part: LabelPart | None
+    """What of γ_G the labels explain; None if examples have several labels each."""
     pilot: Pilot
     seconds: float
 
     def gammas(self) -> dict[str, dict[str, float]]:
-        """γ_G and γ_H as measured, the part of chance, and what the distances allow at most."""
-        c = self.estimate.constants
-        return {
+        """γ_G and γ_H as measured, what explains them, the labels' bound, and an estimate."""
+        c, sensitive = self.estimate.constants, self.sensitivity
+        suggested = suggested_by_examples(self.examples, L_z=sensitive.L_z, rho_z=sensitive.rho_z)
+        found = {
             "measured": {"gamma_G": c.gamma_G, "gamma_H": c.gamma_H},
             "by chance": {"gamma_G": self.estimate.chance_G},
-            "labels allow": asdict(implied_by_labels(self.labels, B=c.B, L=c.L)),
-            "examples allow": asdict(
-                implied_by_transport(
-                    self.examples, L_z=self.sensitivity.L_z, rho_z=self.sensitivity.rho_z
-                )
-            ),
+            "examples suggest": asdict(suggested),
         }
+        if self.label_part is not None:
+            found["labels explain"] = {"gamma_G": self.label_part.explained_G}
+            found["label bound"] = {"gamma_G": self.label_part.bound_G}
+        return found
 
     def to_table(self) -> dict[str, Any]:
         """For machines: all numbers but the matrices of distances."""
@@ -87,6 +89,7 @@ class Diagnosis:
             "examples": distance_facts(self.examples),
             "constants": asdict(self.estimate.constants),
             "gammas": self.gammas(),
+            "label_premise": None if self.label_part is None else premise_facts(self.label_part),
             "pilot": {
                 "rounds": made.rounds,
                 "repetitions": len(made.meta),
@@ -110,6 +113,18 @@ def distance_facts(distances: Distances) -> dict[str, Any]:
         "mean": float(distances.to_mean.mean()),
         "by_chance": float(distances.chance.mean()),
         "share_beyond_chance": float(distances.beyond_chance.mean()),
+    }
+
+
+def premise_facts(part: LabelPart) -> dict[str, Any]:
+    """Whether clients differ in labels alone, which the label bound takes for granted."""
+    return {
+        "share_explained": part.share_explained,
+        "unexplained_G": part.unexplained_G,
+        "unexplained_by_chance_up_to": part.chance_G,
+        "largest_gradient_of_an_example": part.B,
+        "examples": part.examples,
+        "bound_applies": part.bound_applies,
     }
 
 
@@ -157,11 +172,12 @@ def diagnose(
     found = estimate_from_data(
         some, model, models[:1], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES
     )
+    part = label_part_from_data(some, model, models[0], clients=FEW_CLIENTS, examples=FEW_EXAMPLES)
     names = [some.name(client) for client in range(some.known_clients)]
     return Diagnosis(
         describe(data), class_names(data), names,
         label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
-        sensitivity(some, model, models[:1]), made, time.monotonic() - begin,
+        sensitivity(some, model, models[:1]), part, made, time.monotonic() - begin,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.diagnosis.measuring import Diagnosis, distance_facts
-from headstart.diagnosis.reading import Reading
+from headstart.diagnosis.reading import Reading, more_than_labels
 from headstart.files import write_bytes, write_text
 from headstart.heterogeneity import Distances
 from headstart.report.content import Cells, Command, Content
@@ -60,11 +60,16 @@ def content_of(diagnosis: Diagnosis, reading: Reading, command: str) -> Content:
         configs=[],
         facts=[("gradient evaluations of the pilot", f"{diagnosis.pilot.gradient_evaluations:,}"),
                ("gradients of single examples for the constants",
-                f"{diagnosis.estimate.gradients:,}"),
+                f"{_gradients(diagnosis):,}"),
                ("seconds", f"{diagnosis.seconds:.0f}"), ("command", command)],
         commands=next_commands(reading),
         reading=WORDS,
     )  # fmt: skip
+
+
+def _gradients(diagnosis: Diagnosis) -> int:
+    part = diagnosis.label_part
+    return diagnosis.estimate.gradients + (0 if part is None else part.gradients)
 
 
 WORDS = [
@@ -106,17 +111,51 @@ def distances_table(diagnosis: Diagnosis) -> Cells:
 
 
 def gammas_table(diagnosis: Diagnosis) -> Cells:
-    """γ's as measured beside what the distances allow."""
+    """γ's as measured, what explains them, the labels' bound, and the examples' estimate."""
+    found, part = diagnosis.gammas(), diagnosis.label_part
+    applies = part is None or part.bound_applies
+    names = {
+        "measured": "measured",
+        "by chance": "few examples alone would give",
+        "labels explain": "labels alone would give",
+        "label bound": "labels allow at most" + " (does not apply)" * (not applies),
+        "examples suggest": "examples suggest about",
+    }
     rows = [
-        [name, *(f"{values[key]:.3g}" if key in values else "–" for key in ("gamma_G", "gamma_H"))]
-        for name, values in diagnosis.gammas().items()
+        [
+            name,
+            *(f"{found[key][g]:.3g}" if g in found[key] else "–" for g in ("gamma_G", "gamma_H")),
+        ]
+        for key, name in names.items()
+        if key in found
     ]
-    note = (
-        f"At FedAvg's model after the pilot; {diagnosis.estimate.describe()}. P §4.1: labels allow "
-        "2B·TV and 2L·TV, which holds if clients differ in their labels alone; examples allow "
-        "L_Z·W₁ and ρ_Z·W₁. With constants found in data these limits are lower estimates, too."
-    )
+    note = " ".join([
+        f"At FedAvg's model after the pilot; {diagnosis.estimate.describe()}.",
+        *_about_labels(diagnosis), ESTIMATE,
+    ])  # fmt: skip
     return Cells("How different the clients' gradients are", ["", "γ_G", "γ_H"], rows, note)
+
+
+ESTIMATE = (
+    "Examples suggest L_Z·W₁ and ρ_Z·W₁ (P §4.1): an estimate, not a bound, as L_Z and ρ_Z are the "
+    "largest values over some pairs of examples and a sliced W₁ is a lower estimate."
+)
+
+
+def _about_labels(diagnosis: Diagnosis) -> list[str]:
+    """Where the label bound comes from, and whether its premise holds."""
+    part = diagnosis.label_part
+    if part is None:
+        return ["There is no label bound, as every example has several labels."]
+    return [
+        f"If clients differ in their labels alone, γ_G is at most 2B·TV (P §4.1), with B = "
+        f"{part.B:.3g} the largest gradient of an example; TV and B are those of the "
+        f"{part.examples:,} examples that γ_G is measured on; for all training data B is a lower "
+        "estimate.",
+        *(more_than_labels(part) or [
+            f"Labels explain {100 * part.share_explained:.0f} % of γ_G², and chance may explain "
+            "the rest."]),
+    ]  # fmt: skip
 
 
 def pilot_table(diagnosis: Diagnosis) -> Cells:

@@ -99,13 +99,13 @@ def pilot(
     chosen, runs, spent = {}, {}, 0
     for name, experiment in (("fedavg", baseline), ("per-fedavg", ours)):
         first = [_trained(_with(experiment, t), data, rounds, 0, listener) for t in tries]
-        scores = [-1.0 if run is None else _after(run).mean() for run in first]
+        scores = [-1.0 if run is None or _failed(run) else _after(run).mean() for run in first]
         best = int(np.argmax(scores))
         found = first[best]
-        if found is None:
+        if found is None or _failed(found):
             raise ConfigError(
-                f"training {name} diverged within {rounds} rounds; choose smaller inner_lr and "
-                "local_lr"
+                f"training {name} diverged or learned nothing within {rounds} rounds; choose "
+                "smaller inner_lr and local_lr, or more rounds"
             )
         chosen[name] = _with(experiment, tries[best])
         more = [_trained(chosen[name], data, rounds, r, listener) for r in range(1, repetitions)]
@@ -151,6 +151,10 @@ def _trained(
         )  # fmt: skip
     except DivergedError:
         return None
+
+
+def _failed(run: Run) -> bool:
+    return bool(run.summary["failures"])
 
 
 def _after(run: Run) -> np.ndarray:

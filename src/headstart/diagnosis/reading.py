@@ -11,6 +11,7 @@ import numpy as np
 from headstart.diagnosis.measuring import Diagnosis
 from headstart.diagnosis.pilot import WORTH, Gain
 from headstart.heterogeneity import Distances
+from headstart.theory.label_part import LabelPart
 
 Recommendation = Literal["per-fedavg", "fedavg-update", "one-model"]
 TITLES: dict[Recommendation, str] = {
@@ -52,6 +53,7 @@ def reading_of(diagnosis: Diagnosis) -> Reading:
         f"Starting from Per-FedAvg instead gave {made.meta.mean():.1f} %, {meta} points: "
         + _worth(meta, "meta-learning pays", "meta-learning adds nothing that can be told"),
         _most_different(diagnosis),
+        *more_than_labels(diagnosis.label_part),
         *_caveats(diagnosis),
     ]
     return Reading(recommendation, sentences)
@@ -86,6 +88,22 @@ def _most_different(diagnosis: Diagnosis) -> str:
     order = np.argsort(-found.to_mean, kind="stable")[:5]
     names = ", ".join(str(diagnosis.names[int(found.clients[i])]) for i in order)
     return f"Farthest from the mean: {names}."
+
+
+def more_than_labels(part: LabelPart | None) -> list[str]:
+    """Why the label bound does not apply, in a sentence; none if nothing speaks against it."""
+    if part is None or part.bound_applies:
+        return []
+    if part.beyond_chance:
+        return [
+            "Clients differ in more than their labels, so the label bound on γ_G does not apply: "
+            f"labels explain {100 * part.share_explained:.0f} % of γ_G², and what they leave "
+            f"({part.unexplained_G:.3g}) is more than chance would (up to {part.chance_G:.3g})."
+        ]
+    return [
+        "Clients' examples differ in more than their labels, if only by chance, so the label bound "
+        f"on γ_G does not apply: γ_G is {part.gamma_G:.3g}, the bound {part.bound_G:.3g}."
+    ]
 
 
 def _caveats(diagnosis: Diagnosis) -> list[str]:

@@ -107,7 +107,7 @@ def estimate_from_data(
     objective = Classification(model, data.schema)
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
     return estimate(
-        _each(objective), sample, points, inner_lr=inner_lr, seed=seed, progress=progress
+        example_losses(objective), sample, points, inner_lr=inner_lr, seed=seed, progress=progress
     )
 
 
@@ -208,7 +208,7 @@ def sensitivity(
     rows = [training_rows(data, rng, pairs) for _ in range(2)]
     one, other = (as_points(data, some, seed=seed) for some in rows)
     apart = np.linalg.norm(one - other, axis=1)
-    losses = _each(Classification(model, data.schema))
+    losses = example_losses(Classification(model, data.schema))
     batches = [(jnp.asarray(data.x[some]), jnp.asarray(data.y[some])) for some in rows]
     found = [_changes(losses, w, batches, jax.random.key(seed), iterations) for w in points]
     different = apart > 0
@@ -388,7 +388,8 @@ def _largest(
     return {field.name: values[field.name] for field in fields(Constants)}, ranges, chance
 
 
-def _each(objective: Classification) -> Losses:
+def example_losses(objective: Classification) -> Losses:
+    """The loss of every example; equal objectives give equal functions."""
     return _ExampleLosses(objective)
 
 
