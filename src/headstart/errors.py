@@ -6,7 +6,10 @@
     │   ├── DataError              a data file is missing, damaged or does not fit
     │   └── OutputError            the output folder is taken, or cannot be written
     ├── CheckpointError            a checkpoint is damaged or belongs to another run
+    ├── ProcessLostError           one of several processes that share a run has ended early
     └── DivergedError              training produced numbers that are not finite
+
+    DataWarning                    data that can be used, but most likely not as intended
 
 Every message says what was wrong, the value received and what to do.
 """
@@ -53,3 +56,7 @@ class DivergedError(HeadstartError):
         super().__init__(message)
         self.round = round
         self.client = client
+
+
+class DataWarning(UserWarning):
+    """Data that can be used, but most likely not as intended."""

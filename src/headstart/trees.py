@@ -40,6 +40,12 @@ def dot(a: Tree, b: Tree) -> Array:
     return functools.reduce(jnp.add, leaves) if leaves else jnp.zeros(())
 
 
+def shortened(tree: Tree, longest: Scalar) -> Tree:
+    """The tree scaled to norm ``longest`` where it is longer, with its direction."""
+    factor = longest / jnp.maximum(norm(tree), longest)
+    return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), tree)
+
+
 def norm(a: Tree) -> Array:
     """‖a‖₂ over all leaves."""
     return jnp.sqrt(dot(a, a))

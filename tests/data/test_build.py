@@ -123,7 +123,7 @@ def test_own_files(folder: Path) -> None:
 
 
 def test_a_table_dealt_anew_needs_no_client_column(tmp_path: Path) -> None:
-    rows = "\n".join(f"{i},{i % 2}" for i in range(20))
+    rows = "\n".join(f"{i % 7},{i % 2}" for i in range(20))
     (tmp_path / "t.csv").write_text(f"a,label\n{rows}\n")
     table = {"path": str(tmp_path / "t.csv"), "partition": "iid", "clients": 4}
     assert build(table, seed=0).clients == 4

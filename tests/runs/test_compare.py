@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headstart.errors import ConfigError
+from headstart.report.tables import comparison_table
 from headstart.runs import Experiment, Listener
 from headstart.runs.compare import compare, slug
 
@@ -70,3 +71,20 @@ def test_unfair_comparisons_are_refused(table: dict[str, Any], tmp_path: Path) -
 def test_labels_become_folder_names() -> None:
     assert slug("Per-FedAvg (exact, ν=3)") == "per-fedavg-exact-ν=3"
     assert slug("../..") not in ("..", "../..") and slug("///") == "run"
+
+
+def test_a_failed_method_is_not_called_better(tmp_path: Path) -> None:
+    def plan(label: str, rate: float) -> Experiment:
+        algorithm = {"name": "fedavg", "local_lr": rate, "inner_lr": 0.01, "batch_size": 20}
+        return Experiment.from_table({
+            "label": label, "rounds": 10, "model": {"name": "mlp", "hidden": [16, 16]},
+            "data": {"source": "digits", "partition": "iid", "clients": 6, "new_clients": 0},
+            "algorithm": algorithm,
+        })  # fmt: skip
+
+    result = compare([plan("good", 0.1), plan("too large", 4.0)], [0, 1], tmp_path)
+    good, bad = result["rows"]
+    assert good["failed"] == {} and set(bad["failed"]) == {"0", "1"}
+    assert bad["difference"]["known_clients"]["verdict"] == "failed"
+    text = str(comparison_table(result).caption)
+    assert "too large, seed 0, failed: the model is at chance" in text

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, DivergedError
 from headstart.runs.config import Experiment
-from headstart.runs.search import search, settings
+from headstart.runs.search import Trial, search, settings
 
 TABLE: dict[str, Any] = {
     "participation": 0.5,
@@ -49,6 +49,18 @@ def test_the_experiments_own_options_take_part_and_draws_repeat() -> None:
     assert one.trials[0].options["inner_lr"] == 0.003
     assert [t.options for t in one.trials] == [t.options for t in again.trials]
     assert [t.seen for t in one.trials] == [t.seen for t in again.trials]
+
+
+def test_a_setting_that_learns_nothing_is_not_chosen() -> None:
+    """A failed trial ranks below any that is of use, whatever its accuracy."""
+    useful, failed, diverged = Trial({}, [(1, 0.3)]), Trial({}, [(1, 0.9)], failed=True), Trial({})
+    diverged.diverged = True
+    assert max((useful, failed, diverged), key=lambda trial: trial.rank) is useful
+    model = {"name": "mlp", "hidden": [16, 16]}
+    algorithm = {**TABLE["algorithm"], "local_lr": 1e3}
+    hopeless = Experiment.from_table({**TABLE, "model": model, "algorithm": algorithm})
+    with pytest.raises(DivergedError, match="every setting diverged or learned nothing"):
+        search(hopeless, budget=400, candidates=[options(0.003, 1e4)], most=2)
 
 
 def test_what_is_tried() -> None:

@@ -22,9 +22,10 @@ from headstart.errors import (
     InputError,
     OutputError,
 )
-from headstart.runs import Experiment, Listener, RunDirectory, load_run, run_experiment
+from headstart.runs import Experiment, Listener, RunDirectory, load_run, record, run_experiment
 from headstart.runs.checkpoint import checkpoints
 from headstart.runs.personal import personalize_file
+from headstart.simulation.evaluation import Scores
 
 
 class StopAt(Listener):
@@ -252,3 +253,33 @@ def test_training_from_python_needs_no_folder() -> None:
     assert run.summary["new_clients"] is not None
     with pytest.raises(ConfigError, match="rounds=0"):
         hs.train(tiny.federation(), tiny.MODEL, hs.FedAvg(), rounds=0)
+
+
+def test_a_collapsed_model_is_called_a_failure() -> None:
+    """Finite weights, 10 % of ten classes: steps that are too large, not an ordinary result."""
+    data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0)
+    too_large = hs.FedAvg(inner_lr=0.01, local_lr=4.0, local_steps=5, batch_size=20)
+    run = hs.train(data, hs.models.mlp([16, 16]), too_large, rounds=20)
+    assert any("at chance" in failure for failure in run.summary["failures"])
+    assert "FAILED" in str(run.summary) and "lower algorithm.local_lr" in str(run.summary)
+    good = hs.train(data, hs.models.mlp([16, 16]), hs.FedAvg(batch_size=20), rounds=20)
+    assert good.summary["failures"] == [] and "FAILED" not in str(good.summary)
+
+
+def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
+    data = tiny.federation()
+    scores = Scores(np.arange(5), np.zeros((5, 2)), np.full((5, 2), 0.6), np.zeros((5, 2), bool))
+    for began, worse in ((0.7, True), (0.6, False), (0.5, False)):
+        first = {"round": 0, "accuracy": {"after": {"mean": began}}}
+        found = record.failures(scores, data, 1, [first])
+        assert any("made the model worse" in line for line in found) is worse
+    assert record.failures(scores, data, 1, []) == []
+
+
+def test_a_constant_answer_that_is_as_good_is_mentioned() -> None:
+    data = tiny.federation()
+    constant = np.mean([data.guess_accuracy(c) for c in range(5)])
+    for accuracy, said in ((constant - 0.01, True), (constant + 0.01, False)):
+        table = np.full((5, 2), accuracy)
+        scores = Scores(np.arange(5), table, table, np.zeros((5, 2), bool))
+        assert (record.constant_answer(scores, data, 1) is not None) is said

@@ -8,6 +8,8 @@ Options of the papers:
   iterate t_k; the mean of these is what the theorems speak of. It is kept in the state.
 - diminishing step (P Remarks 4.8, G.1): β_k = β / √(k+1), that is c/√(τ(k+1)) with c = β√τ; k+1
   because the papers' k starts at 1.
+- clipping: exact meta-gradients through several steps are rarely huge, and one such step ruins a
+  run; ``max_gradient_norm`` bounds its length.
 - a server optimiser: w_k − mean is taken as a gradient and given to an Optax optimiser
   (Reddi et al. 2021). Without one the mean itself is the next model.
 """
@@ -27,7 +29,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from headstart.algorithms.contract import Algorithm, Batch, Info, Task, Weights
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_one_of, require_positive
-from headstart.trees import Tree, norm, subtract, where
+from headstart.trees import Tree, norm, shortened, subtract, where
 
 BatchSize = int | tuple[int, int, int]
 
@@ -68,10 +70,13 @@ class Averaging(Algorithm):
     server_optimizer: str | Callable[..., Any] | None = eqx.field(static=True, default=None)
     """An Optax optimiser by name (``"adam"``), or a function from a step size to one."""
     server_lr: float = 1.0
+    max_gradient_norm: float | None = None
+    """c: a longer d is shortened to this norm, d ← d · min(1, c / ‖d‖). By default none is."""
 
     def __check_init__(self) -> None:
         """Refuse values no run could use."""
         require_positive(inner_lr=self.inner_lr, local_lr=self.local_lr, server_lr=self.server_lr)
+        require_positive(max_gradient_norm=self.max_gradient_norm)
         require_at_least(1, local_steps=self.local_steps)
         for size in self.batch_sizes:
             require_at_least(1, batch_size=size)
@@ -138,6 +143,8 @@ class Averaging(Algorithm):
             if self.random_iterate:
                 kept = where(t == broadcast.iterate, w, kept)
             loss, d = self.direction(w, task, task.take(rows, sizes))
+            if self.max_gradient_norm is not None:
+                d = shortened(d, self.max_gradient_norm)
             return (descend(w, d, broadcast.local_lr), kept), loss
 
         start = (broadcast.params, broadcast.params if self.random_iterate else ())

@@ -94,7 +94,7 @@ def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
         console = Console(width=100)
     console.print(comparison_table(result))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
-    done = [row for row in result["rows"] if row["seeds"]]
+    done = [row for row in result["rows"] if row["seeds"] and not row["failed"]]
     if done:
         best = max(done, key=lambda row: row["known_clients"]["after"]["mean"])
         finished = folder / Path(best["runs"][0]).parent / f"seed-{best['seeds'][0]}"

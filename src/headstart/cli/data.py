@@ -49,7 +49,7 @@ def list_sources(as_json: Json = False) -> None:
 def describe(
     target: Target = None, settings: Settings = None, seed: Seed = None, as_json: Json = False
 ) -> None:
-    """Show the clients of a data set, their sizes and their classes.
+    """Show the clients of a data set, their sizes and classes, and the columns that are used.
 
     Example: headstart data describe mnist --set clients=50 --set a=196
     """
@@ -65,6 +65,8 @@ def describe(
         typer.echo(json.dumps(about | rows, indent=2))
         return
     _print(_overview(about))
+    if about["columns"]:
+        _print(_columns(about["columns"]))
     if small:
         _print(_per_client(data))
 
@@ -169,13 +171,20 @@ def _rights(source: str | None) -> dict[str, str]:
 def _overview(about: dict[str, Any]) -> Table:
     table = _table("", about["description"])
     for key, value in about.items():
-        if key in ("description", "options"):
+        if key in ("description", "options", "columns"):
             continue
         if isinstance(value, dict):
             value = f"{value['min']} … {value['max']}, median {value['median']}"
         table.add_row(key.replace("_", " "), str(value))
     options = ", ".join(f"{key}={value}" for key, value in about["options"].items())
     table.add_row("options", options)
+    return table
+
+
+def _columns(columns: list[dict[str, Any]]) -> Table:
+    table = _table("column that is used", "smallest", "largest")
+    for column in columns:
+        table.add_row(column["name"], f"{column['min']:g}", f"{column['max']:g}")
     return table
 
 

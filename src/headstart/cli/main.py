@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from typing import Any
 
 import typer
 
@@ -18,7 +20,7 @@ from headstart.cli import (
     reproduce,
     run,
 )
-from headstart.errors import HeadstartError, ProcessLostError
+from headstart.errors import DataWarning, HeadstartError, ProcessLostError
 from headstart.machine import use_all_cores, use_compilation_cache
 
 app = typer.Typer(
@@ -43,6 +45,7 @@ def main() -> None:
     """Entry point: 0 on success, 2 on bad input, 1 on failure; never a traceback for a mistake."""
     use_compilation_cache()
     use_all_cores()
+    warnings.showwarning = _show_warning
     try:
         app()
     except HeadstartError as error:
@@ -64,6 +67,16 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """One line on standard error; what is not ours looks as Python shows it."""
+    if issubclass(category, DataWarning):
+        print(f"headstart: warning: {message}", file=sys.stderr)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)
 
 
 if __name__ == "__main__":

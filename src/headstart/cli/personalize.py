@@ -20,7 +20,9 @@ def personalize(
     out: Annotated[
         Path | None, typer.Option(help="Model file; default: personal/NAME.safetensors in the run.")
     ] = None,
-    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    label: Annotated[
+        str | None, typer.Option(help="Name of the label column; default: as in the run's data.")
+    ] = None,
     test_fraction: Annotated[
         float, typer.Option(help="Share of the examples kept aside to score on.")
     ] = 0.2,

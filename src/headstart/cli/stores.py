@@ -98,14 +98,15 @@ def _size(card: StoreCard) -> str:
 def _say_what_next(folder: Path, card: StoreCard) -> None:
     """One line: what there is, and the command that trains on it as it stands."""
     from headstart.data import open_store
-    from headstart.runs.config import DEFAULT, build_algorithm
+    from headstart.runs.config import build_algorithm
 
     data = open_store(folder)
-    settings = [f"data.path={folder}"]
+    # Features come in any unit: without a bound on the step a first run may well diverge.
+    settings = [f"data.path={folder}", "algorithm.max_gradient_norm=1.0"]
     if data.known_clients > 2 * _A_ROUND:
         settings.append(f"participation={_A_ROUND / data.known_clients:.2g}")
     largest = int(data.train_counts[: data.known_clients].max())
-    if largest < build_algorithm(DEFAULT["algorithm"]).largest_batch:
+    if largest < build_algorithm({}).largest_batch:
         settings.append(f"algorithm.batch_size={largest}")
     command = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
     typer.echo(f"{_summary(folder, card)}; train on it with: headstart run {command}")

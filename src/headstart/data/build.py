@@ -34,6 +34,10 @@ class DataOptions:
     min_examples: int | None = None
     label: str = "label"
     client: str = "client"
+    features: tuple[str, ...] | None = None
+    """Columns to learn from; by default all but the label and the client."""
+    drop: tuple[str, ...] | None = None
+    """Columns to leave out."""
     classes: int | None = None
     standardize: bool = False
     own_labels: bool = False
@@ -41,7 +45,7 @@ class DataOptions:
 
 
 _SHARED = tuple(f.name for f in dataclasses.fields(DataOptions))
-_OWN_FILES = ("label", "client", "classes", "standardize", "stored")
+_OWN_FILES = ("label", "client", "features", "drop", "classes", "standardize", "stored")
 """Options that only make sense for the user's own files."""
 _STORE = ("path", "stored")
 """Options of a data set that is split already."""
@@ -219,12 +223,12 @@ def _new_clients(shared: DataOptions, plan: Plan) -> int | None:
 def _pool(shared: DataOptions) -> Pool:
     if shared.path is None:
         return SOURCES[str(shared.source)].load()
+    from headstart.data.frames import Columns
     from headstart.data.tables import read_path
 
     return read_path(
         _expanded(shared.path),
-        label=shared.label,
-        client=shared.client,
+        Columns(shared.label, shared.client, shared.features or (), shared.drop or ()),
         natural=shared.partition == "natural",
         classes=shared.classes,
         standardize=shared.standardize,

@@ -5,28 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from headstart.data import frames
 from headstart.data.federated import Schema
-from headstart.data.frames import Frame, reordered
+from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
 from headstart.data.labels import whole
 from headstart.errors import DataError, OutputError
 from headstart.files import write_bytes, write_text
 
 
 def read_examples(
-    path: str | Path, schema: Schema, *, label: str = "label"
+    path: str | Path, schema: Schema, *, label: str = "label", ignore: Sequence[str] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """One client's examples, made to fit the data a model was trained on, or one clear line.
 
     Columns are matched by name where the schema has names; otherwise (images) a table needs one
-    column per number of an example, row by row. A label is a class name, or the class's number
-    when no class is named by a number.
+    column per number of an example, row by row. Columns to ``ignore`` may be there or not: what
+    training left out. A label is a class name, or the class's number when no class is named by a
+    number.
     """
-    frame = frames.read(Path(path), label=label)
+    frame = frames.read(Path(path), Columns(label, ignore=tuple(ignore)))
+    warn_of_indices([frame])
     if schema.feature_names and frame.columns:
         frame = reordered(frame, schema.feature_names, "the model's data")
     x = _fitted(frame, schema)

@@ -181,6 +181,12 @@ class FederatedDataset:
         labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
         return np.bincount(np.ravel(labels), minlength=self.schema.classes)
 
+    def guess_accuracy(self, client: int) -> float:
+        """The held-out accuracy of always answering the client's most frequent training label."""
+        one = self.client(client)
+        guess = np.argmax(np.bincount(np.ravel(one.y_train), minlength=self.schema.classes))
+        return float(np.mean(one.y_test == guess))
+
     def with_own_labels(self, seed: int = 0) -> FederatedDataset:
         """Every client names the classes in its own way: a random permutation each.
 
@@ -318,21 +324,27 @@ def bad_values(data: FederatedDataset) -> list[str]:
             f"outside 0 … {data.schema.classes - 1}; "
             "renumber the labels or raise data.classes"
         )
-    if data.schema.vocabulary:
-        bad = _first_row(data.x, lambda x: (x < 0) | (x >= data.schema.vocabulary))
-        if bad is not None:
-            found.append(
-                f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
-            )
-    elif np.issubdtype(data.x.dtype, np.floating):
-        bad = _first_row(data.x, lambda x: ~np.isfinite(x))
-        if bad is not None:
-            found.append(
-                f"client {_owner(data, bad)} has a feature that is not a finite number "
-                f"(its example {bad - int(data.offsets[_owner_index(data, bad)])}); "
-                "fill or remove missing values first"
-            )
+    bad = bad_inputs(data.x, data.schema)
+    if bad is not None and data.schema.vocabulary:
+        found.append(
+            f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
+        )
+    elif bad is not None:
+        found.append(
+            f"client {_owner(data, bad)} has a feature that is not a finite number "
+            f"(its example {bad - int(data.offsets[_owner_index(data, bad)])}); "
+            "fill or remove missing values first"
+        )
     return found
+
+
+def bad_inputs(x: np.ndarray, schema: Schema) -> int | None:
+    """The first row that no model could take: a number that is not finite, an unknown token."""
+    if schema.vocabulary:
+        return _first_row(x, lambda rows: (rows < 0) | (rows >= schema.vocabulary))
+    if np.issubdtype(x.dtype, np.floating):
+        return _first_row(x, lambda rows: ~np.isfinite(rows))
+    return None
 
 
 def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:

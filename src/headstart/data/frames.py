@@ -7,7 +7,9 @@ there are such.
 from __future__ import annotations
 
 import csv
+import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +18,26 @@ from typing import Any
 
 import numpy as np
 
-from headstart.errors import DataError
+from headstart.errors import DataError, DataWarning
 
 _FINITE = "fill or remove missing values first"
+_INDEX_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""How pandas names a row index in a file: not at all, or like this."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are used, and for what."""
+
+    label: str = "label"
+    client: str | None = None
+    """The column that says whose each row is, if there is one."""
+    features: tuple[str, ...] = ()
+    """The columns to learn from, in this order; empty: all that are left."""
+    drop: tuple[str, ...] = ()
+    """Columns to leave out; each must be there."""
+    ignore: tuple[str, ...] = ()
+    """Columns to leave out if they are there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +52,8 @@ class Frame:
     """Words (or numbers as words), one per example; whole numbers, one per position, for text."""
     clients: np.ndarray | None = None
     lines: Sequence[int] | None = None
+    indices: tuple[str, ...] = ()
+    """Columns that were left out because they are row indices."""
 
     def where(self, row: int) -> str:
         """The file and the place of an example in it, for messages."""
@@ -41,25 +62,71 @@ class Frame:
         )
 
 
-def read(path: Path, *, label: str, client: str | None = None, required: bool = True) -> Frame:
-    """One file; ``client`` names the column that says whose each example is, if there is one."""
+def read(path: Path, columns: Columns, *, required: bool = True) -> Frame:
+    """One file; a client column that is not ``required`` may be absent."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
         raise DataError(f"{path} is none of {', '.join(READERS)}; convert it to one of these")
     try:
-        frame = READERS[suffix](path, label, client)
+        frame = READERS[suffix](path, columns)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or 'damaged'}") from None
-    if client is not None and required and frame.clients is None:
+    if columns.client is not None and required and frame.clients is None:
         raise DataError(
-            f"{path} has no column {client!r}; name the one that says whose each row is "
+            f"{path} has no column {columns.client!r}; name the one that says whose each row is "
             "with data.client"
         )
     if not len(frame.x):
         raise DataError(f"{path} has no example; remove it or add rows")
     if 0 in frame.x.shape:
-        raise DataError(f"{path} has no feature beside {label!r}; add columns")
+        raise DataError(f"{path} has no feature beside {columns.label!r}; add columns")
     return _checked(frame)
+
+
+def warn_of_indices(frames: Sequence[Frame]) -> None:
+    """One line for the row indices that were left out of these files, if any."""
+    names = list(dict.fromkeys(name for frame in frames for name in frame.indices))
+    if names:
+        first = next(frame.path for frame in frames if frame.indices)
+        others = sum(bool(frame.indices) for frame in frames) - 1
+        where = f"{first}" + (f" and {others} more" if others else "")
+        shown = ", ".join(repr(name) if name else "without a name" for name in names)
+        warnings.warn(
+            f"{where}: column {shown} is a row index, not a feature, and is left out "
+            "(write tables with index=False)",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _chosen_features(
+    path: Path, header: Sequence[str], columns: Columns, indices: Sequence[str] = ()
+) -> tuple[list[str], tuple[str, ...]]:
+    """The columns to learn from, and those that were left out as row indices."""
+    aside = (columns.label, columns.client)
+    for option, names in (("features", columns.features), ("drop", columns.drop)):
+        unknown = [name for name in names if name not in header]
+        if unknown:
+            raise DataError(
+                f"{path} has no column {unknown[0]!r}, which data.{option} names; "
+                f"it has {_shown(header)}"
+            )
+    taken = [name for name in columns.features if name in aside or name in columns.drop]
+    if taken:
+        raise DataError(
+            f"data.features names {taken[0]!r}, which is the label, the client or dropped; "
+            "take it out"
+        )
+    if columns.features:
+        return list(columns.features), ()
+    out = (*aside, *columns.drop, *columns.ignore)
+    left = [name for name in header if name not in out]
+    found = [name for name in left if name in indices or _INDEX_NAME.fullmatch(name)]
+    return [name for name in left if name not in found], tuple(dict.fromkeys(found))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
 
 
 def reordered(frame: Frame, columns: Sequence[str], other: str) -> Frame:
@@ -96,21 +163,24 @@ def _checked(frame: Frame) -> Frame:
     return frame
 
 
-def _read_csv(path: Path, label: str, client: str | None) -> Frame:
+def _read_csv(path: Path, columns: Columns) -> Frame:
     header, rows, lines = _csv_rows(path)
-    _check_header(path, header, label)
-    aside = [header.index(name) for name in (label, client) if name in header]
-    keep = [i for i in range(len(header)) if i not in aside]
-    has_client = client is not None and client in header
+    _check_header(path, header, columns.label)
+    names, indices = _chosen_features(path, header, columns)
+    keep = [header.index(name) for name in names]
+
+    def words(name: str) -> np.ndarray:
+        place = header.index(name)
+        return np.array([row[place] for row in rows], dtype=np.str_)
+
     return Frame(
         path=path,
-        columns=tuple(header[i] for i in keep),
+        columns=tuple(names),
         x=_numbers(path, [[row[i] for i in keep] for row in rows], header, keep, lines),
-        labels=np.array([row[header.index(label)] for row in rows], dtype=np.str_),
-        clients=np.array([row[header.index(str(client))] for row in rows], dtype=np.str_)
-        if has_client
-        else None,
+        labels=words(columns.label),
+        clients=words(columns.client) if columns.client in header and columns.client else None,
         lines=lines,
+        indices=indices,
     )
 
 
@@ -140,13 +210,13 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
 def _check_header(path: Path, header: Sequence[str], label: str) -> None:
     if not header:
         raise DataError(f"{path} is empty; it needs a first line with the names of the columns")
-    twice = [name for i, name in enumerate(header) if name in header[:i]]
+    twice = [name for i, name in enumerate(header) if name and name in header[:i]]
     if twice:
         raise DataError(f"{path} has two columns {twice[0]!r}; rename one")
     if label not in header:
         raise DataError(
             f"{path} has no column {label!r}; name the one with the classes with data.label "
-            f"(it has {', '.join(map(repr, header[:8]))}{', …' if len(header) > 8 else ''})"
+            f"(it has {_shown(header)})"
         )
 
 
@@ -167,7 +237,7 @@ def _numbers(
                     if not _is_number(cell):
                         raise DataError(
                             f"{path} line {line} column {header[i]!r} is {cell[:40]!r}, "
-                            f"not a number; {_FINITE}"
+                            f"not a number; {_FINITE}, or leave the column out with data.drop"
                         ) from None
             raise DataError(f"{path} has cells that are not numbers; {_FINITE}") from None
 
@@ -179,22 +249,33 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _read_parquet(path: Path, label: str, client: str | None) -> Frame:
+def _read_parquet(path: Path, columns: Columns) -> Frame:
     table = _parquet_table(path)
     header = [str(name) for name in table.column_names]
-    _check_header(path, header, label)
-    has_client = client is not None and client in header
-    keep = [name for name in header if name not in (label, client)]
-    x = np.empty((table.num_rows, len(keep)), np.float32)
-    for i, name in enumerate(keep):
+    _check_header(path, header, columns.label)
+    names, indices = _chosen_features(path, header, columns, _pandas_index(table))
+    x = np.empty((table.num_rows, len(names)), np.float32)
+    for i, name in enumerate(names):
         x[:, i] = _parquet_numbers(path, name, table.column(name))
+    client = columns.client if columns.client in header else None
     return Frame(
         path=path,
-        columns=tuple(keep),
+        columns=tuple(names),
         x=x,
-        labels=_words(table.column(label).to_pylist()),
-        clients=_words(table.column(client).to_pylist()) if has_client else None,
+        labels=_words(table.column(columns.label).to_pylist()),
+        clients=_words(table.column(client).to_pylist()) if client else None,
+        indices=indices,
     )
+
+
+def _pandas_index(table: Any) -> list[str]:
+    """The columns that were a data frame's index, as pandas notes it in the file."""
+    noted = (table.schema.metadata or {}).get(b"pandas", b"{}")
+    try:
+        entries = json.loads(noted).get("index_columns", [])
+    except (ValueError, AttributeError):
+        return []
+    return [entry for entry in entries if isinstance(entry, str)]
 
 
 def _parquet_table(path: Path) -> Any:
@@ -214,16 +295,31 @@ def _parquet_table(path: Path) -> Any:
 
 
 def _parquet_numbers(path: Path, name: str, column: Any) -> np.ndarray:
+    from pyarrow import types
+
     if column.null_count:
         raise DataError(f"{path} column {name!r} has {column.null_count} empty cells; {_FINITE}")
+    kind = column.type
+    if types.is_temporal(kind) or types.is_dictionary(kind):
+        raise DataError(
+            f"{path} column {name!r} holds {kind}, not numbers; leave it out with data.drop, or "
+            "turn it into numbers"
+        )
     try:
         with np.errstate(over="ignore"):
             return np.asarray(column.to_numpy(), dtype=np.float64).astype(np.float32)
     except (TypeError, ValueError):
-        raise DataError(f"{path} column {name!r} holds {column.type}, not numbers") from None
+        raise DataError(
+            f"{path} column {name!r} holds {kind}, not numbers; "
+            "leave it out with data.drop, or turn it into numbers"
+        ) from None
 
 
-def _read_npz(path: Path, label: str, client: str | None) -> Frame:
+def _read_npz(path: Path, columns: Columns) -> Frame:
+    client = columns.client
+    for option in ("features", "drop"):
+        if getattr(columns, option):
+            raise DataError(f"{path} has no named columns; leave out data.{option}")
     arrays = _npz_arrays(path)
     for name in ("x", "y"):
         if name not in arrays:
@@ -283,7 +379,7 @@ def _words(values: Sequence[Any]) -> np.ndarray:
     return np.array(["" if v is None else str(v) for v in values], dtype=np.str_)
 
 
-READERS: dict[str, Callable[[Path, str, str | None], Frame]] = {
+READERS: dict[str, Callable[[Path, Columns], Frame]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,

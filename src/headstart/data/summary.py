@@ -27,7 +27,19 @@ def describe(data: FederatedDataset) -> dict[str, Any]:
         "train_examples": _spread(data.train_counts),
         "held_out_examples": _spread(data.test_counts),
         "classes_per_client": _spread(_classes_held(data)),
+        "columns": columns(data),
     }
+
+
+def columns(data: FederatedDataset) -> list[dict[str, Any]]:
+    """Every named column that a model will see, with its range; empty where there are no names."""
+    names = data.schema.feature_names
+    if not names:
+        return []
+    low, high = np.min(data.x, axis=0), np.max(data.x, axis=0)
+    return [
+        {"name": name, "min": float(low[i]), "max": float(high[i])} for i, name in enumerate(names)
+    ]
 
 
 def class_table(data: FederatedDataset) -> list[dict[str, Any]]:

@@ -11,10 +11,14 @@ import numpy as np
 from headstart.data import frames
 from headstart.data.examples import read_examples, write_examples
 from headstart.data.federated import Schema
-from headstart.data.frames import Frame, reordered
+from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
+from headstart.data.identifiers import warn_of_identifiers
 from headstart.data.labels import number, numbered, whole
 from headstart.data.pool import Pool
 from headstart.errors import DataError
+
+MANY_CLASSES = 20
+ROWS_PER_CLASS = 10
 
 __all__ = ["read_examples", "read_folder", "read_path", "read_table", "write_examples"]
 
@@ -23,18 +27,19 @@ def read_folder(
     path: str | Path,
     *,
     label: str = "label",
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
     classes: int | None = None,
     standardize: bool = False,
 ) -> Pool:
     """One CSV, TSV, Parquet or NPZ file per client; a client's name is its file's, less the ending.
 
-    Columns may stand in any order but must have the same names everywhere. Labels are words or
+    Columns may stand in any order but must have the same names everywhere. All but the label are
+    learned from, or those in ``features``, or all but those in ``drop``. Labels are words or
     whole numbers, numbered in sorted order over all clients, or with ``classes`` taken as they are.
     """
-    read = _frames_of(Path(path), label)
-    owner = np.repeat(np.arange(len(read)), [len(frame.x) for frame in read])
-    pool = _pool(read, Path(path).resolve().name, classes, standardize)
-    return replace(pool, owner=owner, owner_names=[frame.path.stem for frame in read])
+    columns = Columns(label, None, tuple(features), tuple(drop))
+    return _folder_pool(Path(path), columns, classes, standardize)
 
 
 def read_table(
@@ -42,28 +47,49 @@ def read_table(
     *,
     client: str = "client",
     label: str = "label",
+    features: Sequence[str] = (),
+    drop: Sequence[str] = (),
     classes: int | None = None,
     standardize: bool = False,
 ) -> Pool:
     """One table for all clients, with a column that says whose each row is."""
-    frame = frames.read(Path(path), label=label, client=client)
-    return _with_clients(_pool([frame], Path(path).stem, classes, standardize), frame)
+    columns = Columns(label, client, tuple(features), tuple(drop))
+    return _table_pool(Path(path), columns, True, classes, standardize)
 
 
 def read_path(
     path: Path,
+    columns: Columns,
     *,
-    label: str = "label",
-    client: str = "client",
     natural: bool = True,
     classes: int | None = None,
     standardize: bool = False,
 ) -> Pool:
     """A folder or a table, whichever the path is; a client column is needed for natural clients."""
     if _is_folder(path):
-        return read_folder(path, label=label, classes=classes, standardize=standardize)
-    frame = frames.read(path, label=label, client=client, required=natural)
-    return _with_clients(_pool([frame], path.stem, classes, standardize), frame)
+        return _folder_pool(path, replace(columns, client=None), classes, standardize)
+    return _table_pool(path, columns, natural, classes, standardize)
+
+
+def _folder_pool(path: Path, columns: Columns, classes: int | None, standardize: bool) -> Pool:
+    read = _frames_of(path, columns)
+    owner = np.repeat(np.arange(len(read)), [len(frame.x) for frame in read])
+    pool = replace(
+        _pool(read, path.resolve().name, classes, standardize),
+        owner=owner,
+        owner_names=[frame.path.stem for frame in read],
+    )
+    warn_of_identifiers(pool, path)
+    return pool
+
+
+def _table_pool(
+    path: Path, columns: Columns, natural: bool, classes: int | None, standardize: bool
+) -> Pool:
+    frame = frames.read(path, columns, required=natural)
+    pool = _with_clients(_pool([frame], path.stem, classes, standardize), frame)
+    warn_of_identifiers(pool, path)
+    return pool
 
 
 def _is_folder(path: Path) -> bool:
@@ -75,7 +101,7 @@ def _is_folder(path: Path) -> bool:
         raise DataError(f"data.path={str(path)!r} cannot be read: {error.strerror}") from None
 
 
-def _frames_of(folder: Path, label: str) -> list[Frame]:
+def _frames_of(folder: Path, columns: Columns) -> list[Frame]:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give one with a file per client")
     kept = sorted(
@@ -89,7 +115,7 @@ def _frames_of(folder: Path, label: str) -> list[Frame]:
     twice = [p for i, p in enumerate(kept) if p.stem in stems[:i]]
     if twice:
         raise DataError(f"{twice[0]} is the second file of client {twice[0].stem!r}; keep one")
-    read = [frames.read(p, label=label) for p in kept]
+    read = [frames.read(p, columns) for p in kept]
     return [read[0], *(_agreeing(frame, read[0]) for frame in read[1:])]
 
 
@@ -108,6 +134,7 @@ def _agreeing(frame: Frame, first: Frame) -> Frame:
 def _pool(read: Sequence[Frame], name: str, classes: int | None, standardize: bool) -> Pool:
     if any(frame.labels.ndim > 1 for frame in read):
         raise DataError(f"{read[0].path} has more than one label per example; one is needed")
+    warn_of_indices(read)
     y, class_names = _classes(read, classes)
     x, scale = _joined(read)
     return Pool(
@@ -153,12 +180,31 @@ def _classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, tu
             f"{read[0].path} has labels such as {odd}; Headstart classifies, so labels must be "
             "whole numbers or words"
         )
+    if None not in figures and _looks_like_quantity([int(f) for f in figures if f], len(words)):
+        raise DataError(
+            f"{read[0].path} has {len(names)} different whole numbers as labels in {len(words)} "
+            f"rows ({names[0]} … {names[-1]}): that looks like a quantity, and Headstart "
+            "classifies; if they are classes, say how many with data.classes, or write them as "
+            "words"
+        )
     if len(names) < 2:
         raise DataError(
             f"{read[0].path}: every label is {names[0]!r}; two classes are needed, or say how "
             "many there are with data.classes"
         )
     return codes.astype(np.int32), tuple(names)
+
+
+def _looks_like_quantity(values: Sequence[int], rows: int) -> bool:
+    """Whether whole numbers measure something rather than name classes.
+
+    Names of classes are few, or all of them are used and each often. The bounds are a choice: 20
+    values, ten rows for each.
+    """
+    if len(values) <= MANY_CLASSES:
+        return False
+    with_gaps = max(values) - min(values) + 1 > len(values)
+    return with_gaps or rows < ROWS_PER_CLASS * len(values)
 
 
 def _as_given(

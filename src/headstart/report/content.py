@@ -14,6 +14,7 @@ from headstart.report.records import GROUP_NAMES, GROUPS, NEW, Pair, Stat, Summa
 from headstart.report.spread import least_of
 from headstart.report.wording import (
     DASH,
+    alarms,
     comparison_headline,
     notes,
     plural,
@@ -88,6 +89,8 @@ def run_content(run: Run) -> Content:
         commands=run_commands(run),
         reading=how_to_read("clients"),
         mark=ADAPTED_ON_TEST if marked else "",
+        alarms=[f"Failed: {failure}." for failure in summary.failures],
+        notes=[f"{summary.note[0].upper()}{summary.note[1:]}."] if summary.note else [],
     )
 
 
@@ -105,7 +108,7 @@ def comparison_content(comparison: Comparison) -> Content:
         + plural(len(board.rows), "method"),
         subtitle=" · ".join(filter(None, words)),
         headline=comparison_headline(comparison),
-        alarms=diverged(comparison),
+        alarms=alarms(board.rows),
         notes=notes(comparison),
         tables=[methods_table(comparison, g, marked) for g in groups] + [budget_table(budgets)],
         configs=[(m.row.label, m.runs[0].config) for m in comparison.methods if m.runs],
@@ -169,7 +172,8 @@ def verdict_cell(method: Method, group: str, baseline: str | None) -> str:
     if method.row.label == baseline:
         return "baseline"
     difference = method.row.differences.get(group)
-    return DASH if difference is None else f"{points(difference)} points: {difference.verdict}"
+    verdict = method.row.verdict(group)
+    return DASH if difference is None else f"{points(difference)} points: {verdict}"
 
 
 def budget_table(entries: Sequence[tuple[str, Summary]]) -> Cells:
@@ -194,15 +198,6 @@ def lowest_clients(run: Run, group: str, marked: bool) -> list[Cells]:
     ]
     title = f"{GROUP_NAMES[group]}: the lowest after adaptation"
     return [Cells(title, head, rows, "The whole list is in clients.csv.", marked)] if rows else []
-
-
-def diverged(comparison: Comparison) -> list[str]:
-    """Every run that has no numbers, with its reason."""
-    return [
-        f"{row.label}, seed {seed}, diverged: {reason}"
-        for row in comparison.board.rows
-        for seed, reason in row.diverged.items()
-    ]
 
 
 def host_facts(run: Run) -> list[tuple[str, str]]:

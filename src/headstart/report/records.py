@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 KNOWN, NEW = "known", "new"
@@ -16,6 +16,7 @@ GROUPS = (KNOWN, NEW)
 GROUP_NAMES = {KNOWN: "Clients in training", NEW: "Clients that joined later"}
 BETTER, WORSE = "better", "worse"
 NOT_SHOWN, UNDECIDED = "no difference shown", "one seed: undecided"
+FAILED = "failed"
 
 Table = Mapping[str, Any]
 Numbers = tuple[float | None, ...]
@@ -139,6 +140,8 @@ class Summary:
     groups: Mapping[str, Pair]
     curves: Mapping[str, Curve]
     host: Table
+    failures: tuple[str, ...] = ()
+    note: str | None = None
 
     @classmethod
     def from_table(cls, table: Table) -> Summary:
@@ -156,6 +159,8 @@ class Summary:
             groups=accuracies(table),
             curves=curves(table.get("adaptation")),
             host=dict(table.get("host") or {}),
+            failures=tuple(map(str, table.get("failures") or ())),
+            note=table.get("note"),
         )
 
 
@@ -173,6 +178,14 @@ class Row:
     curves: Mapping[str, Curve]
     differences: Mapping[str, Difference]
     folders: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Seeds whose model is of no use, with the reason."""
+
+    def verdict(self, group: str) -> str | None:
+        """How the method does against the baseline; None if there is nothing to judge."""
+        if group not in self.differences:
+            return None
+        return FAILED if self.failed else self.differences[group].verdict
 
     @classmethod
     def from_table(cls, table: Table) -> Row:
@@ -192,6 +205,7 @@ class Row:
                 g: difference(d) for g in GROUPS if (d := differences.get(f"{g}_clients"))
             },
             folders=tuple(table.get("runs") or ()),
+            failed={str(k): str(v) for k, v in (table.get("failed") or {}).items()},
         )
 
 

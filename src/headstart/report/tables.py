@@ -15,7 +15,7 @@ from headstart.report.records import (
     Summary,
     Table,
 )
-from headstart.report.wording import DASH, plural, points, share, whole, with_interval
+from headstart.report.wording import DASH, alarms, plural, points, share, whole, with_interval
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -47,16 +47,11 @@ def comparison_table(comparison: Table) -> RichTable:
     for row in board.rows:
         for index, group in enumerate(row.groups or [DASH]):
             _add(table, _cells(row, group, board.baseline, first=index == 0))
-    diverged = [
-        f"{row.label}, seed {seed}, diverged: {reason}"
-        for row in board.rows
-        for seed, reason in row.diverged.items()
-    ]
     table.caption = _caption(
         f"± 95 % confidence interval over {plural(len(board.seeds), 'seed')}; "
         f"{_adapted(board.adapt_steps)}; gradients: evaluations in training",
         _mark(board.adapt_on),
-        *diverged,
+        *alarms(board.rows),
     )
     return table
 
@@ -74,8 +69,8 @@ def _cells(row: Row, group: str, baseline: str | None, *, first: bool) -> list[s
 def _difference(row: Row, group: str, baseline: str | None) -> tuple[str, str]:
     if row.label == baseline:
         return "", "baseline"
-    difference = row.differences.get(group)
-    return (DASH, "") if difference is None else (points(difference), difference.verdict)
+    difference, verdict = row.differences.get(group), row.verdict(group)
+    return (DASH, "") if difference is None else (points(difference), str(verdict))
 
 
 def _table(first: str, *others: str) -> RichTable:

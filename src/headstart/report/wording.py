@@ -118,7 +118,11 @@ def _side_by_side(board: Board, group: str) -> str:
 
 def _against_baseline(board: Board, group: str) -> str:
     """Differences that are shown first; whatever the interval leaves open is called open."""
-    judged = {row.label: row.differences[group] for row in board.rows if group in row.differences}
+    judged = {
+        row.label: row.differences[group]
+        for row in board.rows
+        if group in row.differences and not row.failed
+    }
     base = next((r for r in board.rows if r.label == board.baseline), None)
     parts = [
         f"{label} is {d.verdict} than {board.baseline} by {points(d).lstrip('+−')} points"
@@ -130,6 +134,9 @@ def _against_baseline(board: Board, group: str) -> str:
         parts.append(f"no difference to {board.baseline} is shown for {listed(open_)}")
     if any(d.verdict == UNDECIDED for d in judged.values()):
         parts.append("one seed cannot show a difference")
+    failed = [row.label for row in board.rows if row.failed]
+    if failed:
+        parts.append(f"{listed(failed)} failed")
     if not parts:
         parts.append(f"nothing could be compared with {board.baseline}")
     return f"{GROUP_NAMES[group]}, {_when(board)}{_level(base, group)}: {'; '.join(parts)}."
@@ -149,6 +156,16 @@ def _when(board: Board) -> str:
     if board.adapt_steps == 0:
         return "without adaptation"
     return f"after {plural(board.adapt_steps, 'adaptation step')}"
+
+
+def alarms(rows: Sequence[Row]) -> list[str]:
+    """Every run that has no numbers, or useless ones, with its reason."""
+    return [
+        f"{row.label}, seed {seed}, {what}: {reason}"
+        for row in rows
+        for what, reasons in (("diverged", row.diverged), ("failed", row.failed))
+        for seed, reason in reasons.items()
+    ]
 
 
 def notes(comparison: Comparison) -> list[str]:

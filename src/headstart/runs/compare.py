@@ -85,6 +85,9 @@ def row(experiment: Experiment, outcomes: dict[int, dict[str, Any]], out: Path) 
         "seeds": sorted(good),
         "runs": [str(Path(slug(experiment.label)) / f"seed-{seed}") for seed in sorted(outcomes)],
         "diverged": {str(seed): o["diverged"] for seed, o in outcomes.items() if "diverged" in o},
+        "failed": {
+            str(seed): "; ".join(o["failures"]) for seed, o in good.items() if o.get("failures")
+        },
         "gradient_evaluations": _any(good, "gradient_evaluations"),
         "gradient_evaluations_per_client": _any(good, "gradient_evaluations_per_client"),
         "seconds": sum(o["seconds"] for o in good.values()),
@@ -143,6 +146,8 @@ def with_differences(rows: list[dict[str, Any]], baseline: str) -> list[dict[str
                 continue
             mine, theirs = _by_seed(entry, group, shared), _by_seed(base, group, shared)
             entry["difference"][group] = paired(mine, theirs)
+            if entry["failed"] or base["failed"]:
+                entry["difference"][group]["verdict"] = "failed"
     return rows
 
 

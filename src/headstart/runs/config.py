@@ -152,6 +152,7 @@ DEFAULT: dict[str, Any] = {
         "inner_lr": 0.4,
         "local_lr": 0.2,
         "local_steps": 1,
+        "max_gradient_norm": 30.0,
     },
     "evaluation": {"every": 50, "adapt_steps": 3},
 }
@@ -171,14 +172,18 @@ def load_experiment(
 
 
 def default_table(settings: Sequence[str]) -> dict[str, Any]:
-    """The default experiment; of a section whose kind is set anew, only what still applies."""
-    table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
+    """What a command without a file starts from: the demo, or for other data plain defaults.
+
+    The demo's step sizes, rounds and adaptation steps were tuned for the demo's clients. For any
+    other clients they would be a guess, and often one that diverges.
+    """
     named = dict(setting.partition("=")[::2] for setting in settings)
+    if any(key in named for key in ("data.source", "data.path", "data.partition")):
+        return {}
+    table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
     algorithm = ALGORITHMS.get(str(_value(named.get("algorithm.name", "per-fedavg"))))
     known = [] if algorithm is None else [f.name for f in fields(algorithm)]
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
-    if any(key in named for key in ("data.source", "data.path", "data.partition")):
-        table["data"] = {}
     return table
 
 

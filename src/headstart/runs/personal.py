@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from headstart.errors import ConfigError, DataError, OutputError
 from headstart.files import write_json
 from headstart.options import require_at_least
 from headstart.runs.checkpoint import save_model
+from headstart.runs.directory import RunDirectory
 from headstart.runs.loading import load_run
-from headstart.runs.run import personalize
+from headstart.runs.run import Run, personalize
 
 
 def personalize_file(
@@ -22,7 +24,7 @@ def personalize_file(
     *,
     steps: int | None = None,
     out: Path | None = None,
-    label: str = "label",
+    label: str | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     force: bool = False,
@@ -35,7 +37,7 @@ def personalize_file(
     refuse_to_replace(model, force)
     run = load_run(run_folder)
     steps = run.summary["adapt_steps"] if steps is None else steps
-    x, y = read_examples(file, run.schema, label=label)
+    x, y = _read(file, run, RunDirectory(run_folder).experiment().data, label)
     train, test = split_rows(len(y), test_fraction, seed, file)
     before = personalize(run, x[train], y[train], steps=0, seed=seed)
     after = personalize(run, x[train], y[train], steps=steps, seed=seed)
@@ -52,6 +54,19 @@ def personalize_file(
     save_model(model, after.params, run.summary["algorithm"])
     write_json(model.with_suffix(".json"), result)
     return result
+
+
+def _read(
+    file: Path, run: Run, options: Mapping[str, Any], label: str | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The file's examples, read as the run's own data were: same label, same columns left out."""
+    name = label or options.get("label", "label")
+    ignore = (*options.get("drop", ()), options.get("client", "client"))
+    try:
+        return read_examples(file, run.schema, label=name, ignore=ignore)
+    except DataError as error:
+        # Here the label is an option of the command, not a key of an experiment.
+        raise DataError(str(error).replace("data.label", "--label")) from None
 
 
 def refuse_to_replace(model: Path, force: bool) -> None:

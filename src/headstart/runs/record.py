@@ -12,11 +12,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from headstart.data.federated import FederatedDataset
 from headstart.errors import DivergedError
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.statistics import describe
 
 ADAPTED_ON_TEST = "adapted on the data that is scored (adapt_on = test), as paper P did"
+ROUNDING = 0.0005
+"""Accuracies that look alike in a table are not told apart."""
+SMALLER_STEPS = "the steps may be too large: lower algorithm.local_lr or algorithm.inner_lr"
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -67,6 +71,47 @@ def refuse_diverged(scores: Scores, data: Clients, steps: int, round: int) -> No
                 round=round,
                 client=name,
             )
+
+
+def failures(
+    scores: Scores, data: Clients, steps: int, records: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Why a run that ended with finite numbers is of no use, in words; empty if it is of use.
+
+    Steps that are a little too large do not diverge: they kill units, and what is left answers the
+    same for every input. Known clients are judged after adaptation, by two levels: the untrained
+    model, which the first evaluation scored, and a random guess among a client's own classes. Two
+    standard errors above that guess count as chance.
+    """
+    known = groups(scores, data)["known_clients"]
+    after = float(np.mean(scores.accuracy[known, steps]))
+    found = []
+    if records and records[0]["round"] == 0:
+        began = records[0]["accuracy"]["after"]["mean"]
+        if after < began - ROUNDING:
+            found.append(
+                f"training made the model worse: {_percent(after)} after adaptation, "
+                f"{_percent(began)} before the first round"
+            )
+    clients = scores.clients[known].tolist()
+    chance = float(np.mean([1 / np.count_nonzero(data.classes_of(c)) for c in clients]))
+    error = np.sqrt(chance * (1 - chance) / sum(int(data.test_counts[c]) for c in clients))
+    if after <= chance + 2 * error and chance < 1:
+        found.append(
+            f"the model is at chance: {_percent(after)} after adaptation, {_percent(chance)} by a "
+            "random guess among each client's classes"
+        )
+    return found
+
+
+def constant_answer(scores: Scores, data: FederatedDataset, steps: int) -> str | None:
+    """A note if known clients would do as well by always giving their most frequent label."""
+    known = groups(scores, data)["known_clients"]
+    after = float(np.mean(scores.accuracy[known, steps]))
+    constant = float(np.mean([data.guess_accuracy(c) for c in scores.clients[known].tolist()]))
+    if after > constant + ROUNDING:
+        return None
+    return f"always giving each client's most frequent label would reach {_percent(constant)}"
 
 
 def evaluation_record(scores: Scores, data: Clients, steps: int) -> dict[str, Any]:
@@ -132,6 +177,10 @@ def host_facts() -> dict[str, Any]:
         "devices": [device.device_kind for device in jax.devices()],
         "versions": {name: version(name) for name in VERSIONS},
     }
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def _before_after(values: np.ndarray, steps: int) -> dict[str, Any]:

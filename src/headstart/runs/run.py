@@ -12,10 +12,12 @@ from jaxtyping import Float, Int
 
 from headstart.algorithms.contract import Algorithm, State, Task
 from headstart.data.federated import Schema, from_clients
+from headstart.data.inputs import matched_inputs, matched_labels
 from headstart.errors import DataError, DivergedError
 from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.options import require_at_least
+from headstart.runs.record import SMALLER_STEPS
 from headstart.simulation.federation import Keys
 from headstart.trees import Tree, all_finite
 
@@ -29,8 +31,14 @@ class PersonalModel:
     schema: Schema
 
     def probabilities(self, x: Any) -> Float[np.ndarray, "batch ..."]:
-        """Probability of each class for each example."""
+        """Probability of each class for each example.
+
+        ``x`` is an array, or a table whose columns are matched by name.
+        """
+        x = matched_inputs(x, self.schema)
         logits = self.model.apply(self.params, self.schema.decode(jnp.asarray(x)))
+        if not np.all(np.isfinite(logits)):
+            raise DivergedError("the model's outputs for these examples are not finite numbers")
         return np.asarray(jax.nn.softmax(logits))
 
     def predict(self, x: Any) -> Int[np.ndarray, "batch ..."]:
@@ -68,6 +76,12 @@ class Summary(dict[str, Any]):
             )
         if self["warning"]:
             lines.append(f"  warning: {self['warning']}")
+        if self.get("note"):
+            lines.append(f"  note: {self['note']}")
+        failures = self.get("failures") or []
+        lines += [f"  FAILED: {failure}" for failure in failures]
+        if failures:
+            lines.append(f"  {SMALLER_STEPS}")
         return "\n".join(lines)
 
     def _sampled(self, kind: str) -> str:
@@ -138,11 +152,9 @@ def personalize(run: Run, x: Any, y: Any, *, steps: int, seed: int = 0) -> Perso
 
 def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The examples as arrays, or one clear line why they do not fit the run."""
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = matched_inputs(x, schema), matched_labels(y, schema)
     if len(x) != len(y) or not len(y):
         raise DataError(f"{len(x)} inputs and {len(y)} labels; give as many of each, at least one")
-    if x.shape[1:] != schema.shape:
-        raise DataError(f"examples have shape {x.shape[1:]}, this run's have {schema.shape}")
     from_clients([(x, y, x[:1], y[:1])], schema, names=["given"])
     return x, y.astype(np.int32)
 

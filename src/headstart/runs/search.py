@@ -20,6 +20,7 @@ import numpy as np
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.options import require_at_least
+from headstart.runs import record
 from headstart.runs.config import Experiment, build_algorithm
 from headstart.simulation.simulation import Progress, Simulation
 
@@ -38,11 +39,18 @@ class Trial:
     seen: list[tuple[int, float]] = field(default_factory=list)
     """(gradient evaluations so far, accuracy)."""
     diverged: bool = False
+    failed: bool = False
+    """Whether the model was last no better than the untrained one, or than a constant answer."""
 
     @property
     def accuracy(self) -> float:
         """The latest; a setting that diverged is worse than any."""
         return -1.0 if self.diverged or not self.seen else self.seen[-1][1]
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What settings are ordered by: those that failed come last."""
+        return not (self.failed or self.diverged), self.accuracy
 
 
 @dataclass(frozen=True)
@@ -107,13 +115,17 @@ def search(
     for stage in range(stages):
         for run in alive:
             run.train(share / len(alive))
-        alive.sort(key=lambda run: -run.trial.accuracy)
+        alive.sort(key=lambda run: run.trial.rank, reverse=True)
         top = alive[0].trial
         best_yet = f"best {100 * top.accuracy:.1f} % ({shortened(top.options)})"
         say(f"stage {stage + 1} of {stages}: {len(alive)} settings, {best_yet}")
         alive = alive[: max(1, len(alive) // KEEP)]
-    if alive[0].trial.diverged:
-        raise DivergedError("every setting diverged; try smaller step sizes", round=0, client="")
+    if not alive[0].trial.rank[0]:
+        raise DivergedError(
+            "every setting diverged or learned nothing; try smaller step sizes or a larger budget",
+            round=0,
+            client="",
+        )
     table = experiment.to_table()
     options = {**table["algorithm"], **alive[0].trial.options}
     best = Experiment.from_table({**table, "algorithm": options})
@@ -127,6 +139,9 @@ class _Run:
         self.experiment, self.data, self.trial = experiment, data, trial
         simulation = self._simulation()
         self.progress: Progress = simulation.start()
+        steps = experiment.evaluation.adapt_steps
+        scores = simulation.evaluate(self.progress, [0, steps], most=steps)
+        self.began = {"round": 0, **record.evaluation_record(scores, data, steps)}
         self.cost_of_round = simulation.gradient_evaluations(1)
 
     @property
@@ -149,6 +164,7 @@ class _Run:
         accuracy = float(np.mean(scores.accuracy[:, steps]))
         if np.isfinite(accuracy):
             self.trial.seen.append((self.spent, accuracy))
+            self.trial.failed = bool(record.failures(scores, self.data, steps, [self.began]))
         else:
             self.trial.diverged = True
 

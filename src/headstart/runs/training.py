@@ -332,6 +332,8 @@ class _Training:
             "adapt_steps": options.adapt_steps,
             "adapt_on": options.adapt_on,
             "warning": record.ADAPTED_ON_TEST if marked else None,
+            "note": record.constant_answer(scores, data, options.adapt_steps),
+            "failures": record.failures(scores, data, options.adapt_steps, self.records),
             **record.evaluation_record(scores, data, options.adapt_steps),
             "adaptation": record.adaptation_curve(scores, data),
             "host": record.host_facts(),
