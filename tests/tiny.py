@@ -31,6 +31,9 @@ VARIANTS: dict[str, Algorithm] = {
         random_iterate=True,
         local_lr_decay="inverse-sqrt",
     ),
+    "fedavg-epochs-local-adam": FedAvg(
+        **COMMON, local_epochs=2, local_optimizer="adam", max_gradient_norm=0.5
+    ),
     "local": Local(**COMMON),
     "apfl": APFL(**COMMON),
     "apfl-fixed": APFL(**COMMON, adaptive=False, mixing=0.3),

@@ -70,7 +70,7 @@ class Contestant:
 
     def run(self, rounds: int) -> dict[str, Any]:
         """Rounds further in the same training."""
-        progress = self.progress._replace(losses=np.zeros(0))
+        progress = self.progress._replace(log={})
         start = time.perf_counter()
         self.progress = self.simulation.advance(progress, rounds)
         jax.block_until_ready(self.progress.state)

@@ -28,6 +28,16 @@ def scale(a: Tree, factor: Scalar) -> Tree:
     return jax.tree.map(lambda u: (factor * u).astype(u.dtype), a)
 
 
+def weighted(a: Tree, weight: Scalar) -> Tree:
+    """weight · a, in a's own number types; weight 0 silences even NaN."""
+    return jax.tree.map(lambda u: jnp.where(weight > 0, weight * u, 0).astype(u.dtype), a)
+
+
+def mean(total: Tree, weight: Scalar) -> Tree:
+    """A weighted sum divided by the sum of the weights; zero if nobody has any weight."""
+    return scale(total, jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
+
+
 def mix(a: Tree, b: Tree, share: Scalar) -> Tree:
     """share · a + (1 − share) · b, in a's own number types."""
     return jax.tree.map(lambda u, v: (share * u + (1 - share) * v).astype(u.dtype), a, b)

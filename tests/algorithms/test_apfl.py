@@ -12,9 +12,12 @@ import tiny
 from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import APFL, Local, Task
+from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.contract import Sent
 from headstart.errors import ConfigError
 from headstart.models import Classification
 from headstart.simulation import Federation
+from headstart.trees import add
 
 KEY = jax.random.key(7)
 
@@ -42,23 +45,24 @@ def test_a_round_of_apfl_by_hand(task: Task, adaptive: bool) -> None:
     algorithm = APFL(**tiny.COMMON, adaptive=adaptive)
     shared, local = two_models()
     memory = algorithm.init_memory(algorithm.init(shared))._replace(local=local)
-    reply, kept, _ = jax.jit(algorithm.client_update)(shared, memory, task, KEY)
+    reply, kept, _ = jax.jit(algorithm.client_update)(Sent(shared), memory, task, KEY)
 
     w, back = ravel_pytree(shared)
     v = ravel_pytree(local)[0]
     gradient = jax.jit(jax.grad(lambda u, batch: task.loss(back(u), batch)))
     share, rate = 0.5, algorithm.local_lr
     if adaptive:
-        first = task.batch(jax.random.fold_in(KEY, algorithm.local_steps), algorithm.batch_size)
+        first = task.batch(jax.random.fold_in(KEY, algorithm.local_steps), algorithm.largest_batch)
         slope = jnp.vdot(v - w, gradient(share * v + (1 - share) * w, first))
         share = float(jnp.clip(share - rate * slope, 0, 1))
         assert share != 0.5
     for t in range(algorithm.local_steps):
-        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.batch_size)
+        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.largest_batch)
         mixture_gradient = gradient(share * v + (1 - share) * w, batch)
         w, v = w - rate * gradient(w, batch), v - rate * share * mixture_gradient
 
-    np.testing.assert_allclose(ravel_pytree(reply)[0], w, atol=2e-6)
+    result = ravel_pytree(add(shared, reply.update))[0]
+    np.testing.assert_allclose(result, w, atol=2e-6)
     np.testing.assert_allclose(ravel_pytree(kept.local)[0], v, atol=2e-6)
     assert float(kept.mixing) == pytest.approx(share, abs=1e-6)
 
@@ -69,7 +73,7 @@ def test_mixing_ends_at_the_global_or_the_local_model(task: Task) -> None:
         algorithm = APFL(mixing=mixing)
         state = algorithm.init(shared)
         memory = algorithm.init_memory(state)._replace(local=local)
-        own = algorithm.personal_model(algorithm.personal_start(state, memory))
+        own = algorithm.personal_model(algorithm.personal_start(state, memory, task, KEY))
         assert tiny.identical(own, expected)
 
 
@@ -81,13 +85,14 @@ def test_mixing_outside_zero_and_one_is_refused() -> None:
 def test_local_training_never_hears_of_others(task: Task) -> None:
     algorithm = Local(**tiny.COMMON)
     shared, own = two_models()
-    reply, kept, _ = jax.jit(algorithm.client_update)((), own, task, KEY)
-    assert jax.tree.leaves(reply) == []
+    reply, kept, _ = jax.jit(algorithm.client_update)(Sent(()), own, task, KEY)
+    assert jax.tree.leaves((reply.update, reply.parts)) == []
     w, back = ravel_pytree(own)
     gradient = jax.jit(jax.grad(lambda u, batch: task.loss(back(u), batch)))
     for t in range(algorithm.local_steps):
-        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.batch_size)
+        batch = task.batch(jax.random.fold_in(KEY, t), algorithm.largest_batch)
         w = w - algorithm.local_lr * gradient(w, batch)
     np.testing.assert_allclose(ravel_pytree(kept)[0], w, atol=2e-6)
-    state, _ = algorithm.server_update(algorithm.init(shared), reply)
+    cohort = cohort_of([reply], asked=1, exist=1)
+    state, _ = algorithm.server_update(algorithm.init(shared), cohort, KEY)
     assert tiny.identical(algorithm.model(state), shared)

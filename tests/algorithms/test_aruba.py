@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import ARUBA, Algorithm, FedAvg, Task
 from headstart.algorithms.aruba import step_sizes
+from headstart.algorithms.cohort import cohort_of
 from headstart.errors import ConfigError
 from headstart.models import Classification
 from headstart.simulation import Federation
@@ -53,8 +54,7 @@ def test_two_rounds_and_refinement_by_hand(tasks: list[Task]) -> None:
             thetas.append(theta)
             moved.append((phi - theta) ** 2 / 2)
             squares.append(total)
-        mean = jax.tree.map(lambda *leaves: sum(leaves) / 2, *replies)
-        state, _ = algorithm.server_update(state, mean)
+        state, _ = algorithm.server_update(state, cohort_of(replies, asked=2, exist=2), KEY)
         b = b + eps**2 / (t + 1) ** 0.5 + np.mean(moved, axis=0)
         g = g + zeta**2 / (t + 1) ** 0.5 + np.mean(squares, axis=0)
         phi = np.mean(thetas, axis=0)
@@ -75,7 +75,7 @@ def test_the_first_round_is_fedavg_with_step_size_local_lr(tasks: list[Task]) ->
     algorithms: list[Algorithm] = [ARUBA(**tiny.NO_ALPHA, zeta=3.0), FedAvg(**tiny.COMMON)]
     for algorithm in algorithms:
         sent = algorithm.broadcast(algorithm.init(w), KEY)
-        replies.append(jax.jit(algorithm.client_update)(sent, (), tasks[0], KEY)[0]["params"])
+        replies.append(jax.jit(algorithm.client_update)(sent, (), tasks[0], KEY)[0].update)
     one, other = map(vector, replies)
     np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -85,8 +85,9 @@ def test_coordinates_in_which_clients_move_far_get_larger_steps(tasks: list[Task
     state = algorithm.init(tiny.MODEL.init(KEY, tiny.federation().schema))
     sent = algorithm.broadcast(state, KEY)
     reply = jax.jit(algorithm.client_update)(sent, (), tasks[0], KEY)[0]
-    state, _ = algorithm.server_update(state, reply)
-    moved, squares, eta = (vector(tree) for tree in (*reply["rates"], step_sizes(state.rates)))
+    state, _ = algorithm.server_update(state, cohort_of([reply], asked=1, exist=1), KEY)
+    rates = reply.parts["rates"].value
+    moved, squares, eta = (vector(tree) for tree in (*rates, step_sizes(state.rates)))
     telling = squares > 1e-3  # the gradient outweighs what was believed before
     assert np.corrcoef(np.log(moved[telling] / squares[telling]), np.log(eta[telling]))[0, 1] > 0.9
 

@@ -13,10 +13,12 @@ import tiny
 from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import FedAvg, PerFedAvg, Task
+from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.contract import Cohort
 from headstart.errors import ConfigError
 from headstart.models import Classification
 from headstart.simulation import Federation
-from headstart.trees import add, scale
+from headstart.trees import add, norm, scale, subtract, zeros_like
 
 KEY = jax.random.key(5)
 
@@ -32,6 +34,10 @@ def task() -> Task:
 def params() -> Any:
     w = tiny.MODEL.init(KEY, tiny.federation().schema)
     return jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(KEY, leaf.shape), w)
+
+
+def cohort(update: Any) -> Cohort:
+    return Cohort(update, {}, jnp.int32(1), 1, 1)
 
 
 def local_steps_with_matrices(algorithm: PerFedAvg, params: Any, task: Task) -> np.ndarray:
@@ -61,7 +67,8 @@ def test_per_fedavg_is_the_papers_algorithm(task: Task, params: Any, inner_steps
     sent = algorithm.broadcast(algorithm.init(params), KEY)
     reply, _, _ = jax.jit(algorithm.client_update)(sent, (), task, KEY)
     expected = local_steps_with_matrices(algorithm, params, task)
-    np.testing.assert_allclose(ravel_pytree(reply["params"])[0], expected, atol=2e-6)
+    result = ravel_pytree(add(params, reply.update))[0]
+    np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
 def test_hessian_free_follows_exact_and_first_order_does_not(task: Task, params: Any) -> None:
@@ -80,7 +87,7 @@ def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any) -> None:
     one = plain.client_update(plain.broadcast(plain.init(params), KEY), (), task, KEY)
     two = meta.client_update(meta.broadcast(meta.init(params), KEY), (), task, KEY)
     assert tiny.identical(one, two)
-    assert plain.gradients_per_update == meta.gradients_per_update
+    assert plain.gradients_per_update(9) == meta.gradients_per_update(9)
 
 
 def test_batches_of_a_local_step_are_independent_draws(task: Task) -> None:
@@ -105,7 +112,8 @@ def test_one_batch_serves_all_of_a_local_step_if_asked_for(task: Task, params: A
     expected = add(params, jax.grad(composed)(params), -algorithm.local_lr)
     sent = algorithm.broadcast(algorithm.init(params), KEY)
     reply, _, _ = algorithm.client_update(sent, (), task, KEY)
-    assert tiny.distance(reply["params"], expected) < 1e-6 < tiny.distance(params, expected)
+    result = add(params, reply.update)
+    assert tiny.distance(result, expected) < 1e-6 < tiny.distance(params, expected)
     with pytest.raises(ConfigError, match="same_batch=true draws one batch"):
         PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, same_batch=True)
 
@@ -118,16 +126,17 @@ def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: 
     for number in range(12):
         sent = algorithm.broadcast(algorithm.init(params), jax.random.key(number))
         reply, _, _ = update(sent, (), task, KEY)
-        seen.add(int(sent.iterate))
-        if int(sent.iterate) == 0:
-            assert tiny.identical(reply["iterate"], params)
-        if int(sent.iterate) == 1:
-            first = short.client_update(short.broadcast(short.init(params), KEY), (), task, KEY)[0][
-                "params"
-            ]
-            assert tiny.distance(reply["iterate"], first) < 1e-6
-        state, _ = algorithm.server_update(algorithm.init(params), reply)
-        assert tiny.identical(state.iterate, reply["iterate"])
+        chosen = int(sent.extra.iterate)
+        seen.add(chosen)
+        moved = reply.parts["iterate"].value
+        if chosen == 0:
+            assert tiny.distance(moved, zeros_like(params)) == 0
+        if chosen == 1:
+            first = short.client_update(short.broadcast(short.init(params), KEY), (), task, KEY)[0]
+            assert tiny.distance(moved, first.update) < 1e-6
+        cohort = cohort_of([reply], asked=1, exist=1)
+        state, _ = algorithm.server_update(algorithm.init(params), cohort, KEY)
+        assert tiny.distance(state.iterate, add(params, moved)) < 1e-6
     assert seen == {0, 1, 2}
 
 
@@ -136,15 +145,15 @@ def test_diminishing_step_is_inverse_square_root_of_the_round(params: Any) -> No
     state = algorithm.init(params)
     for k in range(5):
         sent = algorithm.broadcast(state, KEY)
-        assert float(sent.local_lr) == pytest.approx(0.1 / np.sqrt(k + 1))
-        state, _ = algorithm.server_update(state, {"params": params})
+        assert float(sent.extra.local_lr) == pytest.approx(0.1 / np.sqrt(k + 1))
+        state, _ = algorithm.server_update(state, cohort(zeros_like(params)), KEY)
 
 
 def test_server_sgd_with_step_one_is_plain_averaging(params: Any) -> None:
     plain, sgd = FedAvg(), FedAvg(server_optimizer="sgd", server_lr=1.0)
-    mean = {"params": scale(params, 0.5)}
-    one = plain.server_update(plain.init(params), mean)[0].params
-    two = sgd.server_update(sgd.init(params), mean)[0].params
+    half = cohort(scale(params, -0.5))
+    one = plain.server_update(plain.init(params), half, KEY)[0].params
+    two = sgd.server_update(sgd.init(params), half, KEY)[0].params
     assert tiny.distance(one, two) < 1e-7
 
 
@@ -163,9 +172,8 @@ def test_server_optimizer_treats_the_mean_move_as_a_gradient(
 ) -> None:
     algorithm = FedAvg(server_optimizer=optimizer, server_lr=0.01)
     state = algorithm.init(params)
-    mean = {"params": scale(params, 0.5)}
-    moved, info = algorithm.server_update(state, mean)
-    updates, _ = transform.update(add(params, mean["params"], -1.0), transform.init(params), params)
+    moved, info = algorithm.server_update(state, cohort(scale(params, -0.5)), KEY)
+    updates, _ = transform.update(scale(params, 0.5), transform.init(params), params)
     assert tiny.distance(moved.params, optax.apply_updates(params, updates)) < 1e-7
     assert info["update_norm"] > 0
 
@@ -186,3 +194,67 @@ def test_server_optimizer_treats_the_mean_move_as_a_gradient(
 def test_wrong_options_name_themselves(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         PerFedAvg(**options)
+
+
+def test_one_epoch_uses_every_example_once_in_a_new_order_each_time(task: Task) -> None:
+    """Twelve examples in batches of five: three steps, the last one filled up from the first."""
+    seen: list[np.ndarray] = []
+    algorithm = FedAvg(**tiny.COMMON, local_epochs=2)
+    count = int(task.count)
+
+    def step(carry: Any, batches: list[Any], t: Any) -> tuple[Any, Any]:
+        seen.append(np.asarray(batches[0][0]))
+        return carry, jnp.zeros(())
+
+    with jax.disable_jit():
+        algorithm.train(step, jnp.zeros(()), task, KEY, [5])
+    rows = np.concatenate(seen)
+    mine = np.asarray(task.examples[0])[int(task.start) : int(task.start) + count]
+    assert len(seen) == algorithm.gradients_per_update(count) == 2 * -(-count // 5)
+    first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    for epoch in (first, second):
+        assert sorted(map(bytes, epoch[:count])) == sorted(map(bytes, mine))
+        np.testing.assert_array_equal(epoch[count:], epoch[: len(epoch) - count])
+    assert not np.array_equal(first, second)
+
+
+def test_a_full_batch_epoch_is_one_gradient_step(task: Task, params: Any) -> None:
+    count = int(task.count)
+    algorithm = FedAvg(local_lr=0.3, local_epochs=1, batch_size=count)
+    sent = algorithm.broadcast(algorithm.init(params), KEY)
+    reply, _, _ = jax.jit(algorithm.client_update)(sent, (), task, KEY)
+    rows = task.start + jnp.arange(count)
+    expected = scale(jax.grad(task.loss)(params, task.take(rows, [count])[0]), -0.3)
+    assert tiny.distance(reply.update, expected) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["adam", "momentum"])
+def test_a_local_optimizer_takes_the_local_steps(task: Task, params: Any, name: str) -> None:
+    algorithm = FedAvg(**tiny.COMMON, local_optimizer=name)
+    sent = algorithm.broadcast(algorithm.init(params), KEY)
+    reply, _, _ = jax.jit(algorithm.client_update)(sent, (), task, KEY)
+    transform = {"adam": optax.adam(0.1), "momentum": optax.sgd(0.1, momentum=0.9)}[name]
+    w, state = params, transform.init(params)
+    for t in range(algorithm.local_steps):
+        batch = task.batch(jax.random.fold_in(KEY, t), 5)
+        updates, state = transform.update(jax.grad(task.loss)(w, batch), state, w)
+        w = optax.apply_updates(w, updates)
+    assert tiny.distance(reply.update, subtract(w, params)) < 1e-5
+
+
+def test_a_long_direction_is_shortened(task: Task, params: Any) -> None:
+    options = {**tiny.COMMON, "local_steps": 1}
+    for longest in (0.05, 1e3):
+        plain, short = FedAvg(**options), FedAvg(**options, max_gradient_norm=longest)
+        one, two = (
+            a.client_update(a.broadcast(a.init(params), KEY), (), task, KEY)[0].update
+            for a in (plain, short)
+        )
+        size = float(norm(one)) / plain.local_lr
+        assert float(norm(two)) == pytest.approx(min(size, longest) * plain.local_lr, rel=1e-4)
+        assert tiny.distance(scale(two, norm(one) / norm(two)), one) < 1e-5
+
+
+def test_random_iterates_need_a_fixed_number_of_steps() -> None:
+    with pytest.raises(ConfigError, match="local_epochs=2"):
+        FedAvg(random_iterate=True, local_epochs=2)

@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import pytest
 import tiny
 
-from headstart.algorithms import ALGORITHMS, Algorithm, Task
+from headstart.algorithms import ALGORITHMS, Algorithm, PerFedAvg, Task
+from headstart.algorithms.cohort import cohort_of
 from headstart.errors import ConfigError
+from headstart.keys import adaptation_start
 from headstart.models import Classification
 from headstart.options import as_table, build
 from headstart.simulation import Federation
@@ -47,7 +49,7 @@ def personal(
     state = algorithm.init(params)
     memory = algorithm.init_memory(state)
     asked = [algorithm.personalize(state, memory, task, key, step) for step in range(steps + 1)]
-    own, by_hand = algorithm.personal_start(state, memory), []
+    own, by_hand = algorithm.personal_start(state, memory, task, adaptation_start(key)), []
     for step in range(steps + 1):
         by_hand.append(algorithm.personal_model(own))
         own = algorithm.personal_step(own, task, jax.random.fold_in(key, step))
@@ -59,7 +61,8 @@ def slow_exchange(algorithm: Algorithm, params: Any, task: Task, key: Any) -> tu
     memory = algorithm.init_memory(state)
     sent = algorithm.broadcast(state, key)
     reply, after, info = algorithm.client_update(sent, memory, task, key)
-    return state, memory, reply, after, info, *algorithm.server_update(state, reply)
+    cohort = cohort_of([reply], asked=1, exist=1)
+    return state, memory, reply, after, info, *algorithm.server_update(state, cohort, key)
 
 
 def structure(tree: Any) -> Any:
@@ -104,8 +107,8 @@ def test_a_client_sees_its_own_rows_only(
     x, y = federation.examples
     spoiled = jnp.full_like(x, jnp.nan).at[start : start + count].set(x[start : start + count])
     objective = federation.objective
-    whole = Task(objective, (x, y), jnp.int32(start), jnp.int32(count))
-    alone = Task(objective, (spoiled, y), jnp.int32(start), jnp.int32(count))
+    whole = Task(objective, (x, y), jnp.int32(start), jnp.int32(count), 64)
+    alone = Task(objective, (spoiled, y), jnp.int32(start), jnp.int32(count), 64)
     assert tiny.identical(
         exchange(algorithm, params, whole, KEY)[2:4], exchange(algorithm, params, alone, KEY)[2:4]
     )
@@ -136,20 +139,23 @@ def test_gradients_are_counted_as_they_are_computed(
     calls = []
 
     class Counting:
+        first_layer = None
+
         def loss(self, w: Any, batch: Any) -> Any:
             calls.append(1)
             return federation.objective.loss(w, batch)
 
-    task = Task(Counting(), federation.examples, jnp.int32(0), jnp.int32(6))
+    task = Task(Counting(), federation.examples, jnp.int32(0), jnp.int32(6), 8)
     with jax.disable_jit():
         slow_exchange(algorithm, params, task, KEY)
         update, calls[:] = len(calls), []
         state = algorithm.init(params)
-        own = algorithm.personal_start(state, algorithm.init_memory(state))
+        own = algorithm.personal_start(state, algorithm.init_memory(state), task, KEY)
         algorithm.personal_step(own, task, KEY)
-    exact = getattr(algorithm, "method", None) == "exact"
-    products = algorithm.local_steps * algorithm.inner_steps if exact else 0  # type: ignore[attr-defined]
-    assert update + products == algorithm.gradients_per_update
+    products = 0
+    if isinstance(algorithm, PerFedAvg) and algorithm.method == "exact":
+        products = algorithm.local_steps * algorithm.inner_steps
+    assert update + products == algorithm.gradients_per_update(6)
     assert len(calls) == algorithm.gradients_per_step
 
 

@@ -107,7 +107,8 @@ def test_a_documented_command_works(
     if "plan my.toml --epsilon" in words:
         words += " --clients 4 --examples 8"
     if "--devices" in words:  # too late in a process where JAX runs already
-        ended = subprocess.run([sys.executable, "-m", *shlex.split(words)], capture_output=True)
+        program = [sys.executable, "-m", "headstart.cli.main"]
+        ended = subprocess.run([*program, *shlex.split(words)[1:]], capture_output=True)
         assert ended.returncode == 0, ended.stderr
         return
     code, _, err = run(capsys, *shlex.split(words)[1:])

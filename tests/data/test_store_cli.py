@@ -33,7 +33,8 @@ def test_synthetic_is_what_python_makes(tmp_path: Path) -> None:
     words = shlex.split(command)
     assert words[:2] == ["headstart", "run"]
     assert [w for w in words[2:] if w != "--set"] == [
-        f"data.path={out}", "participation=0.4", "algorithm.batch_size=3"
+        f"data.path={out}", "algorithm.max_gradient_norm=1.0", "participation=0.4",
+        "algorithm.batch_size=3",
     ]  # fmt: skip
     checked = run("check", out)
     assert f"as written, digest {same.digest()}" in checked

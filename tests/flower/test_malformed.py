@@ -470,7 +470,7 @@ class Replayed:
         """The state after the first round if the bad site answers this."""
         session, ledger = self.conduct.session, self.conduct.ledger
         session.state, session.round, session.roster.sizes = self.first, 0, {}
-        ledger.records, ledger.losses = [], []
+        ledger.records, ledger.log = [], []
         self.answers[BAD] = answer
         self.conduct.train()
         assert session.round == 1

@@ -20,11 +20,12 @@ from headstart.runs.checkpoint import (
     save_checkpoint,
 )
 from headstart.simulation import Progress
+from headstart.simulation.simulation import LOSS
 
 
 def progress(round: int, fill: float = 1.0) -> Progress:
     state = {"w": jnp.full((3, 2), fill), "n": jnp.int32(round), "empty": ()}
-    return Progress(round, state, (jnp.full((4,), fill / 3),), np.array([0.1, 0.2]))
+    return Progress(round, state, (jnp.full((4,), fill / 3),), {LOSS: np.array([0.1, 0.2])})
 
 
 def keep(folder: Path, round: int, fill: float = 1.0) -> Path:

@@ -32,7 +32,7 @@ def slow_scores(
     memory = jax.tree.map(lambda m: m[client], progress.memory) if known else fresh
     clients = engine.federation
     pick = clients.held_out_task if adapt_on == "test" else clients.training_task
-    key = jax.random.fold_in(engine.keys.adaptation, client)
+    key = engine.keys.adaptation(client)
     params = algorithm.personalize(progress.state, memory, pick(jnp.int32(client)), key, steps)
     held = engine.data.client(client)
     logits = np.asarray(tiny.MODEL.apply(params, jnp.asarray(held.x_test)), float)

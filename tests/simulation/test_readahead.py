@@ -34,7 +34,7 @@ def test_exactly_the_training_rows_of_the_coming_clients_are_asked_for(
     engine.read_ahead.finish()
     expected = []
     for number in range(4):  # two rounds, and two more that are likely
-        key = jax.random.fold_in(engine.keys.sampling, number)
+        key = engine.keys.sampling(number)
         for client in choose_clients(key, 38, engine.active).tolist():
             start, count = int(data.offsets[client]), int(data.train_counts[client])
             for array in (data.x, data.y):

@@ -25,7 +25,9 @@ from headstart.simulation.layout import (
     suited,
 )
 from headstart.simulation.reference import run_rounds_slowly
-from headstart.simulation.rounds import run_rounds, weighted
+from headstart.simulation.rounds import run_rounds
+from headstart.simulation.sampling import choose_clients
+from headstart.trees import add, weighted
 
 ROUNDS, ACTIVE = 4, 3
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
@@ -142,17 +144,35 @@ def test_weights_by_examples_are_the_weighted_mean() -> None:
     engine = Simulation(data, tiny.MODEL, algorithm)
     start = engine.start()
     end = engine.advance(start, 1)
-    sent = algorithm.broadcast(start.state, engine.keys.broadcast)
-    key = jax.random.fold_in(engine.keys.training, 0)
+    sent = algorithm.broadcast(start.state, engine.keys.broadcast(0))
     replies = [
         jax.jit(algorithm.client_update)(
-            sent, (), engine.federation.training_task(jnp.int32(i)), jax.random.fold_in(key, i)
-        )[0]["params"]
+            sent, (), engine.federation.training_task(jnp.int32(i)), engine.keys.client(0, i)
+        )[0].update
         for i in range(2)
     ]
     w0, w1 = data.train_counts / data.train_counts.sum()
     mean = jax.tree.map(lambda a, b: w0 * a + w1 * b, *replies)
-    assert tiny.distance(end.state.params, mean) < 1e-6
+    assert tiny.distance(end.state.params, add(start.state.params, mean)) < 1e-6
+
+
+def test_gradients_are_counted_by_who_took_part() -> None:
+    """With epochs a larger client costs more: counted from the rounds' own draws."""
+    data = tiny.federation()
+    algorithm = FedAvg(**tiny.COMMON, local_epochs=3)
+    engine = Simulation(data, tiny.MODEL, algorithm, participation=0.4)
+    expected = 0
+    for number in range(40):
+        assert engine.gradient_evaluations(number) == expected
+        chosen = choose_clients(engine.keys.sampling(number), 5, 2)
+        expected += sum(3 * -(-int(data.train_counts[c]) // 5) for c in chosen.tolist())
+
+
+def test_what_clients_and_server_report_is_logged() -> None:
+    engine = Simulation(tiny.federation(), tiny.MODEL, FedAvg(**tiny.COMMON))
+    end = engine.advance(engine.advance(engine.start(), 3), 2)
+    assert set(end.log) == {"clients.loss", "server.update_norm"}
+    assert all(values.shape == (5,) and (values > 0).all() for values in end.log.values())
 
 
 def test_padding_is_silent_even_if_it_is_not_a_number() -> None:

@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from headstart.algorithms.averaging import descend
-from headstart.algorithms.contract import Algorithm, Batch, Info, Task, Weights
+from headstart.algorithms.contract import Batch, Cohort, Info, Reply, Sent, Task
+from headstart.algorithms.local_training import LocalTraining, descend
 from headstart.errors import ConfigError
-from headstart.options import require_at_least, require_positive
-from headstart.trees import Tree, dot, mix, norm, scale, subtract
+from headstart.options import require_positive
+from headstart.trees import Tree, add, dot, mix, norm, scale, subtract
 
 
 class APFLState(NamedTuple):
@@ -53,46 +53,28 @@ class APFLPersonal(NamedTuple):
 
 
 @final
-class APFL(Algorithm):
-    """Adaptive personalised federated learning."""
+class APFL(LocalTraining):
+    """Adaptive personalised federated learning; β is the step size of w_i, v_i and λ_i."""
 
     name: ClassVar[str] = "apfl"
     needs_memory: ClassVar[bool] = True
 
     inner_lr: float = 0.1
     """α: step size of adaptation at test time."""
-    local_lr: float = 0.05
-    """β: step size of a local step, for w_i, v_i and λ_i."""
     mixing: float = 0.5
     """λ before the first round."""
-    local_steps: int = eqx.field(static=True, default=10)
-    """τ: local steps per round."""
-    batch_size: int = eqx.field(static=True, default=40)
     adaptive: bool = eqx.field(static=True, default=True)
     """Whether each client learns its own λ_i."""
-    weights: Weights = eqx.field(static=True, default="uniform")
 
     def __check_init__(self) -> None:
         """Refuse values no run could use."""
-        require_positive(inner_lr=self.inner_lr, local_lr=self.local_lr)
-        require_at_least(1, local_steps=self.local_steps, batch_size=self.batch_size)
+        require_positive(inner_lr=self.inner_lr)
         if isinstance(self.mixing, int | float) and not 0 <= self.mixing <= 1:
             raise ConfigError(f"mixing={self.mixing} must lie between 0 and 1")
 
-    @property
-    def largest_batch(self) -> int:
-        """D."""
-        return self.batch_size
-
-    @property
-    def gradients_per_update(self) -> int:
+    def gradients_per_update(self, examples: int) -> int:
         """Two gradients per local step, and one for λ_i."""
-        return 2 * self.local_steps + int(self.adaptive)
-
-    @property
-    def gradients_per_step(self) -> int:
-        """Adaptation moves v_i only."""
-        return 1
+        return 2 * self.steps_for(examples, [self.batch_sizes[1]]) + int(self.adaptive)
 
     def init(self, params: Tree) -> APFLState:
         """The global model before the first round."""
@@ -103,46 +85,51 @@ class APFL(Algorithm):
         dtype = jax.tree.leaves(state.params)[0].dtype
         return APFLMemory(state.params, jnp.asarray(self.mixing, dtype))
 
-    def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Tree:
+    def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Sent:
         """w."""
-        return state.params
+        return Sent(state.params)
 
     def client_update(
-        self, broadcast: Tree, memory: APFLMemory, task: Task, key: PRNGKeyArray
-    ) -> tuple[Tree, APFLMemory, Info]:
+        self, sent: Sent, memory: APFLMemory, task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, APFLMemory, Info]:
         """Adapt λ_i, then τ steps on w_i and v_i."""
-        first = task.batch(jax.random.fold_in(key, self.local_steps), self.batch_size)
-        share = self._adapted_mixing(broadcast, memory, task, first)
+        size = self.batch_sizes[1]
+        first = task.batch(jax.random.fold_in(key, self.local_steps), size)
+        share = self._adapted_mixing(sent.params, memory, task, first)
 
-        def step(models: tuple[Tree, Tree], rows: Array) -> tuple[tuple[Tree, Tree], Array]:
+        def step(
+            models: tuple[Tree, Tree], batches: list[Batch], t: Array
+        ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
             w, v = models
-            [batch] = task.take(rows, [self.batch_size])
-            loss, gradient = jax.value_and_grad(task.loss)(w, batch)
-            towards = self._local_direction(w, v, share, task, batch)
+            loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
+            towards = self._local_direction(w, v, share, task, batches[0])
             return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss
 
-        start = (broadcast, memory.local)
-        draws = task.draws(key, self.local_steps, self.batch_size)
-        (w, v), losses = jax.lax.scan(step, start, draws)
-        return w, APFLMemory(v, share), {"loss": jnp.mean(losses)}
+        (w, v), loss = self.train(step, (sent.params, memory.local), task, key, [size])
+        reply = Reply(subtract(w, sent.params), self.weight_of(task.count))
+        return reply, APFLMemory(v, share), {"loss": loss}
 
-    def server_update(self, state: APFLState, mean_reply: Tree) -> tuple[APFLState, Info]:
+    def server_update(
+        self, state: APFLState, cohort: Cohort, key: PRNGKeyArray
+    ) -> tuple[APFLState, Info]:
         """The mean of the w_i."""
-        moved = norm(subtract(mean_reply, state.params))
-        return APFLState(mean_reply, state.round + 1), {"update_norm": moved}
+        info = {"update_norm": norm(cohort.update)}
+        return APFLState(add(state.params, cohort.update), state.round + 1), info
 
     def model(self, state: APFLState) -> Tree:
         """w."""
         return state.params
 
-    def personal_start(self, state: APFLState, memory: APFLMemory) -> APFLPersonal:
+    def personal_start(
+        self, state: APFLState, memory: APFLMemory, task: Task, key: PRNGKeyArray
+    ) -> APFLPersonal:
         """w beside the client's v_i and λ_i."""
         return APFLPersonal(state.params, memory)
 
     def personal_step(self, personal: APFLPersonal, task: Task, key: PRNGKeyArray) -> APFLPersonal:
         """v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
         shared, (local, share) = personal
-        batch = task.batch(key, self.batch_size)
+        batch = task.batch(key, self.batch_sizes[0])
         towards = self._local_direction(shared, local, share, task, batch)
         return APFLPersonal(shared, APFLMemory(descend(local, towards, self.inner_lr), share))
 

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple, final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from headstart.algorithms.contract import Algorithm, Info, Task, Weights
+from headstart.algorithms.contract import Batch, Cohort, Info, Part, Reply, Sent, Task
+from headstart.algorithms.local_training import LocalTraining
 from headstart.errors import ConfigError
-from headstart.options import require_at_least, require_positive
-from headstart.trees import Tree, norm, subtract
+from headstart.options import require_positive
+from headstart.trees import Tree, add, norm, subtract, zeros_like
 
 
 class Rates(NamedTuple):
@@ -55,49 +55,31 @@ class Refined(NamedTuple):
 
 
 @final
-class ARUBA(Algorithm):
-    """FedAvg with learned step sizes, one per coordinate."""
+class ARUBA(LocalTraining):
+    """FedAvg with learned step sizes; ``local_lr`` is ε/ζ, every step size before round 1."""
 
     name: ClassVar[str] = "aruba"
 
-    local_lr: float = 0.05
-    """ε/ζ: every coordinate's step size before the first round."""
     zeta: float = 1.0
     """ζ: how long the first step size is believed; small means that it is soon forgotten."""
     power: float = 1.0
     """p: how fast that belief wanes."""
     plus: float = 0.0
     """c of ARUBA++: how much a client's own gradients count at test time; 0 is ARUBA."""
-    local_steps: int = eqx.field(static=True, default=10)
-    """τ: local steps per round."""
-    batch_size: int = eqx.field(static=True, default=40)
-    weights: Weights = eqx.field(static=True, default="uniform")
 
     def __check_init__(self) -> None:
         """Refuse values no run could use."""
-        require_positive(local_lr=self.local_lr, zeta=self.zeta, power=self.power)
-        require_at_least(1, local_steps=self.local_steps, batch_size=self.batch_size)
+        require_positive(zeta=self.zeta, power=self.power)
         if isinstance(self.plus, int | float) and not 0 <= self.plus < float("inf"):
             raise ConfigError(f"plus={self.plus} must be a number of at least 0")
 
-    @property
-    def largest_batch(self) -> int:
-        """D."""
-        return self.batch_size
-
-    @property
-    def gradients_per_update(self) -> int:
+    def gradients_per_update(self, examples: int) -> int:
         """One gradient per local step."""
-        return self.local_steps
-
-    @property
-    def gradients_per_step(self) -> int:
-        """Refinement is gradient descent."""
-        return 1
+        return self.steps_for(examples, [self.batch_sizes[1]])
 
     def init(self, params: Tree) -> ARUBAState:
         """b = ε², g = ζ²."""
-        zero = jax.tree.map(jnp.zeros_like, params)
+        zero = zeros_like(params)
         first = self.zeta**2
         rates = Rates(_grown(zero, zero, first * self.local_lr**2), _grown(zero, zero, first))
         return ARUBAState(params, rates, jnp.zeros((), jnp.int32))
@@ -106,53 +88,56 @@ class ARUBA(Algorithm):
         """Clients keep nothing."""
         return ()
 
-    def broadcast(self, state: ARUBAState, key: PRNGKeyArray) -> tuple[Tree, Tree]:
+    def broadcast(self, state: ARUBAState, key: PRNGKeyArray) -> Sent:
         """φ and η."""
-        return state.params, step_sizes(state.rates)
+        return Sent(state.params, step_sizes(state.rates))
 
     def client_update(
-        self, broadcast: tuple[Tree, Tree], memory: tuple[()], task: Task, key: PRNGKeyArray
-    ) -> tuple[dict[str, Any], tuple[()], Info]:
+        self, sent: Sent, memory: tuple[()], task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, tuple[()], Info]:
         """τ steps with η, and what they tell about the step sizes."""
-        start, eta = broadcast
 
-        def step(carry: tuple[Tree, Tree], rows: Array) -> tuple[tuple[Tree, Tree], Array]:
+        def step(
+            carry: tuple[Tree, Tree], batches: list[Batch], t: Array
+        ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
             w, squares = carry
-            [batch] = task.take(rows, [self.batch_size])
-            loss, gradient = jax.value_and_grad(task.loss)(w, batch)
-            return (_move(w, eta, gradient), _add_squares(squares, gradient, 1.0)), loss
+            loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
+            return (_move(w, sent.extra, gradient), _add_squares(squares, gradient, 1.0)), loss
 
-        none = jax.tree.map(jnp.zeros_like, start)
-        draws = task.draws(key, self.local_steps, self.batch_size)
-        (w, squares), losses = jax.lax.scan(step, (start, none), draws)
-        moved = jax.tree.map(lambda a, b: (a - b) ** 2 / 2, start, w)
-        return {"params": w, "rates": Rates(moved, squares)}, (), {"loss": jnp.mean(losses)}
+        start = (sent.params, zeros_like(sent.params))
+        (w, squares), loss = self.train(step, start, task, key, [self.batch_sizes[1]])
+        update, weight = subtract(w, sent.params), self.weight_of(task.count)
+        moved = jax.tree.map(lambda u: u**2 / 2, update)
+        parts = {"rates": Part(Rates(moved, squares), weight)}
+        return Reply(update, weight, parts), (), {"loss": loss}
 
     def server_update(
-        self, state: ARUBAState, mean_reply: dict[str, Any]
+        self, state: ARUBAState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[ARUBAState, Info]:
         """The mean model; b and g grow."""
-        params, observed = mean_reply["params"], mean_reply["rates"]
+        observed = cohort.parts["rates"]
         belief = self.zeta**2 / (state.round + 2.0) ** self.power
         rates = Rates(
             _grown(state.rates.moved, observed.moved, belief * self.local_lr**2),
             _grown(state.rates.squares, observed.squares, belief),
         )
-        moved = norm(subtract(params, state.params))
-        return ARUBAState(params, rates, state.round + 1), {"update_norm": moved}
+        params = add(state.params, cohort.update)
+        return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
 
     def model(self, state: ARUBAState) -> Tree:
         """φ."""
         return state.params
 
-    def personal_start(self, state: ARUBAState, memory: tuple[()]) -> Refined:
+    def personal_start(
+        self, state: ARUBAState, memory: tuple[()], task: Task, key: PRNGKeyArray
+    ) -> Refined:
         """φ with the learned step sizes."""
         return Refined(state.params, state.rates)
 
     def personal_step(self, personal: Refined, task: Task, key: PRNGKeyArray) -> Refined:
         """θ ← θ − √(b/g) ∘ ∇f; then, with ARUBA++, g ← g + c∇f²."""
         w, rates = personal
-        gradient = jax.grad(task.loss)(w, task.batch(key, self.batch_size))
+        gradient = jax.grad(task.loss)(w, task.batch(key, self.batch_sizes[0]))
         learned = rates._replace(squares=_add_squares(rates.squares, gradient, self.plus))
         return Refined(_move(w, step_sizes(rates), gradient), learned)
 

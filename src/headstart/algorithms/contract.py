@@ -1,47 +1,57 @@
 """What a federated algorithm is: pure functions, one shape for all.
 
-    state                = algorithm.init(params)                                  server, once
-    broadcast            = algorithm.broadcast(state, key)                         each round
-    reply, memory, info  = algorithm.client_update(broadcast, memory, task, key)   on one client
-    state, info          = algorithm.server_update(state, mean_reply)              server
-    params               = algorithm.personalize(state, memory, task, key, steps)  on one client
+    state                = algorithm.init(params)                                server, once
+    sent                 = algorithm.broadcast(state, key)                       each round
+    reply, memory, info  = algorithm.client_update(sent, memory, task, key)      on one client
+    state, info          = algorithm.server_update(state, cohort, key)           server
+    personal             = algorithm.personal_start(state, memory, task, key)    on one client
+    personal             = algorithm.personal_step(personal, task, key)
+    params               = algorithm.personal_model(personal)
 
-The server sees only the weighted mean of the replies: that keeps memory flat in the number of
-clients and fits secure aggregation. ``memory`` is what a client keeps between rounds, ``()`` for
-most; ``init_memory`` is also what a client gets who was never in training. Randomness comes in as
-keys: the same keys give the same numbers in every engine.
+A client replies with an *update*, the difference to the model it was sent, and a weight; further
+parts of a reply have weights of their own. The server sees weighted means and counts, never one
+reply: that keeps memory flat in the number of clients and fits clipping, noise and secure
+aggregation (:mod:`headstart.aggregation`). ``memory`` is what a client keeps between rounds, ``()``
+for most; ``init_memory`` also gives the memory of a client that was never in training. Randomness
+comes in as keys: the same keys give the same numbers in every engine.
 
 An algorithm is a frozen Equinox module. Its step sizes are leaves, so that changing one does not
-compile anew; what changes the program (step counts, names) is declared static. Every class is
-either abstract or final: nothing is overridden.
+compile again; what changes the program (step counts, names) is declared static. Every class is
+either abstract or final. Abstract methods must be written; ``label``, ``smaller_steps`` and
+``measured`` have defaults that may be replaced, and nothing else is overridden.
 """
 
 from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from headstart.first_layer import FirstLayer
+from headstart.keys import adaptation_start, adaptation_step
 from headstart.trees import Tree
 
 Batch: TypeAlias = Any
 State: TypeAlias = PyTree
 Memory: TypeAlias = PyTree
-Reply: TypeAlias = PyTree
-Broadcast: TypeAlias = PyTree
 Personal: TypeAlias = PyTree
 Info = dict[str, Float[Array, ""]]
+"""Numbers to record, each a scalar; ``loss`` among a client's."""
 Weights = Literal["uniform", "examples"]
 
 
 class Objective(Protocol):
     """What a client minimises."""
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The first layer, if its gradients need not be written out; None is always right."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Mean loss of the parameters on a batch."""
@@ -58,6 +68,8 @@ class Task(eqx.Module):
     examples: PyTree[Array]
     start: Int[Array, ""]
     count: Int[Array, ""]
+    most: int = eqx.field(static=True, default=0)
+    """No client's split has more examples than this; 0 if that is not known."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Mean loss on a batch."""
@@ -82,6 +94,12 @@ class Task(eqx.Module):
         """
         return jax.vmap(lambda t: self._draw(jax.random.fold_in(key, t), size))(jnp.arange(steps))
 
+    def shuffled(self, key: PRNGKeyArray) -> Int[Array, " most"]:
+        """The client's rows in random order, each once: the first ``count`` of the result."""
+        place = jnp.arange(self.most)
+        order = jnp.where(place < self.count, jax.random.uniform(key, (self.most,)), jnp.inf)
+        return self.start + jnp.argsort(order)
+
     def take(self, rows: Int[Array, " size"], sizes: Sequence[int]) -> list[Batch]:
         """The examples in these rows, cut into batches."""
         ends = list(itertools.accumulate(sizes))
@@ -95,6 +113,52 @@ class Task(eqx.Module):
         return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self.examples)
 
 
+class Sent(NamedTuple):
+    """What the server sends to every client of a round."""
+
+    params: Tree
+    """The shared model; ``()`` if none is shared."""
+    extra: PyTree = ()
+    """Whatever else the algorithm's clients need."""
+
+
+class Part(NamedTuple):
+    """A further part of a reply."""
+
+    value: Tree
+    weight: Float[Array, ""]
+
+
+class Reply(NamedTuple):
+    """What a client sends back."""
+
+    update: Tree
+    """The difference to the model that was sent."""
+    weight: Float[Array, ""]
+    parts: Mapping[str, Part] = {}
+
+
+class Cohort(NamedTuple):
+    """What the server receives from a round's clients together."""
+
+    update: Tree
+    """The weighted mean of their updates."""
+    parts: Mapping[str, Tree]
+    """The weighted mean of each further part."""
+    answered: Int[Array, ""]
+    asked: int
+    exist: int
+    """Clients that may take part in training."""
+
+
+class Measured(NamedTuple):
+    """Where, and of which meta-loss, the gradient norm of the theorems is measured."""
+
+    params: Tree
+    inner_lr: Any
+    inner_steps: int
+
+
 class Algorithm(eqx.Module):
     """The contract. See docs/adding-an-algorithm.md for a skeleton."""
 
@@ -103,37 +167,36 @@ class Algorithm(eqx.Module):
     needs_memory: ClassVar[bool] = False
     """Whether a client keeps anything between rounds."""
 
-    weights: eqx.AbstractVar[Weights]
-    """Whether the server's mean counts clients equally or by their training examples."""
-
     @abstractmethod
     def init(self, params: Tree) -> State:
         """The server's state before the first round."""
 
     @abstractmethod
     def init_memory(self, state: State) -> Memory:
-        """What a client remembers who has not taken part yet; ``()`` if nothing."""
+        """The memory of a client that has not participated yet; ``()`` if there is none."""
 
     @abstractmethod
-    def broadcast(self, state: State, key: PRNGKeyArray) -> Broadcast:
+    def broadcast(self, state: State, key: PRNGKeyArray) -> Sent:
         """What the server sends to every client of a round."""
 
     @abstractmethod
     def client_update(
-        self, broadcast: Broadcast, memory: Memory, task: Task, key: PRNGKeyArray
+        self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Memory, Info]:
         """One client's work in a round; ``info["loss"]`` is the mean training loss it saw."""
 
     @abstractmethod
-    def server_update(self, state: State, mean_reply: Reply) -> tuple[State, Info]:
-        """The next state from the weighted mean of the replies."""
+    def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
+        """The next state, and numbers to record."""
 
     @abstractmethod
     def model(self, state: State) -> Tree:
         """The shared initial model."""
 
     @abstractmethod
-    def personal_start(self, state: State, memory: Memory) -> Personal:
+    def personal_start(
+        self, state: State, memory: Memory, task: Task, key: PRNGKeyArray
+    ) -> Personal:
         """What a client's own model starts from, before any adaptation step."""
 
     @abstractmethod
@@ -144,10 +207,12 @@ class Algorithm(eqx.Module):
     def personal_model(self, personal: Personal) -> Tree:
         """The parameters the client would use."""
 
-    @property
     @abstractmethod
-    def gradients_per_update(self) -> int:
-        """Gradient evaluations of one ``client_update``; a Hessian-vector product counts 2."""
+    def gradients_per_update(self, examples: int) -> int:
+        """Gradient evaluations of one ``client_update`` for a client with so many examples.
+
+        A Hessian-vector product counts 2.
+        """
 
     @property
     @abstractmethod
@@ -159,10 +224,31 @@ class Algorithm(eqx.Module):
     def largest_batch(self) -> int:
         """The largest batch the algorithm draws from a client."""
 
-    def client_weight(self, examples: Int[Array, ""]) -> Float[Array, ""]:
-        """The client's weight in the server's mean."""
-        size = examples.astype(float)
-        return size if self.weights == "examples" else jnp.ones_like(size)
+    @abstractmethod
+    def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
+        """The weight a client with so many training examples replies with.
+
+        A server checks what a site claims against it.
+        """
+
+    @property
+    def label(self) -> str:
+        """A short name for tables: the algorithm and what tells its variants apart."""
+        return self.name
+
+    @property
+    def smaller_steps(self) -> str:
+        """What to try when training diverges: ``algorithm.local_lr=0.005 (now 0.05)``."""
+        return "smaller steps"
+
+    @property
+    def measures_gradient_norm(self) -> bool:
+        """Whether :meth:`measured` says where."""
+        return False
+
+    def measured(self, state: State) -> Measured:
+        """Where to measure the gradient norm of the theorems."""
+        raise NotImplementedError
 
     def personalize(
         self,
@@ -175,7 +261,7 @@ class Algorithm(eqx.Module):
         """This client's own model after so many adaptation steps."""
 
         def advance(step: Int[Array, ""], personal: Personal) -> Personal:
-            return self.personal_step(personal, task, jax.random.fold_in(key, step))
+            return self.personal_step(personal, task, adaptation_step(key, step))
 
-        start = self.personal_start(state, memory)
+        start = self.personal_start(state, memory, task, adaptation_start(key))
         return self.personal_model(jax.lax.fori_loop(0, steps, advance, start))

@@ -10,8 +10,8 @@ from typing import ClassVar, final
 import jax
 from jaxtyping import Array, Float
 
-from headstart.algorithms.averaging import Averaging
-from headstart.algorithms.contract import Batch, Task
+from headstart.algorithms.averaging import Averaging, AveragingState, Context
+from headstart.algorithms.contract import Batch, Measured
 from headstart.trees import Tree
 
 
@@ -26,13 +26,17 @@ class FedAvg(Averaging):
         """One batch, of the outer size."""
         return [self.batch_sizes[1]]
 
+    @property
+    def gradients_per_direction(self) -> int:
+        """One gradient."""
+        return 1
+
     def direction(
-        self, params: Tree, task: Task, batches: list[Batch]
+        self, params: Tree, batches: list[Batch], context: Context
     ) -> tuple[Float[Array, ""], Tree]:
         """The plain stochastic gradient."""
-        return jax.value_and_grad(task.loss)(params, batches[0])
+        return jax.value_and_grad(context.task.loss)(params, batches[0])
 
-    @property
-    def gradients_per_update(self) -> int:
-        """One gradient per local step."""
-        return self.local_steps
+    def measured(self, state: AveragingState) -> Measured:
+        """‖∇f‖ at the mean random iterate."""
+        return Measured(state.iterate, self.inner_lr, 0)

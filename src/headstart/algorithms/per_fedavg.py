@@ -10,8 +10,8 @@ from typing import ClassVar, final
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from headstart.algorithms.averaging import Averaging
-from headstart.algorithms.contract import Batch, Task
+from headstart.algorithms.averaging import Averaging, AveragingState, Context
+from headstart.algorithms.contract import Batch, Measured
 from headstart.errors import ConfigError
 from headstart.meta import (
     DEFAULT_DELTA,
@@ -66,10 +66,16 @@ class PerFedAvg(Averaging):
         products = 0 if self.method == "first-order" else self.inner_steps
         return [outer] + [inner] * self.inner_steps + [hessian] * products
 
+    @property
+    def gradients_per_direction(self) -> int:
+        """The cost of a meta-gradient."""
+        return gradient_evaluations(self.method, self.inner_steps)
+
     def direction(
-        self, params: Tree, task: Task, batches: list[Batch]
+        self, params: Tree, batches: list[Batch], context: Context
     ) -> tuple[Float[Array, ""], Tree]:
         """The stochastic meta-gradient on 2ν+1 independent batches (ν+1 for first-order)."""
+        task = context.task
         return meta_value_and_gradient(
             task.loss,
             params,
@@ -77,7 +83,7 @@ class PerFedAvg(Averaging):
             inner_lr=self.inner_lr,
             method=self.method,
             delta=self.delta,
-            first_layer=getattr(task.objective, "first_layer", None),
+            first_layer=task.objective.first_layer,
         )
 
     def arranged(self, batches: list[Batch]) -> MetaBatches:
@@ -89,6 +95,10 @@ class PerFedAvg(Averaging):
         return MetaBatches(inner=batches[1:last], outer=batches[0], hessian=batches[last:])
 
     @property
-    def gradients_per_update(self) -> int:
-        """τ times the cost of a meta-gradient."""
-        return self.local_steps * gradient_evaluations(self.method, self.inner_steps)
+    def label(self) -> str:
+        """The estimate and ν."""
+        return f"{self.name} ({self.method}, ν={self.inner_steps})"
+
+    def measured(self, state: AveragingState) -> Measured:
+        """‖∇F‖ at the mean random iterate."""
+        return Measured(state.iterate, self.inner_lr, self.inner_steps)

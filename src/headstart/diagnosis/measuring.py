@@ -186,7 +186,8 @@ def work_of(experiment: Experiment, data: FederatedDataset) -> float:
     model, algorithm = experiment.build_model(), experiment.build_algorithm()
     weights = size(jax.eval_shape(lambda: model.init(jax.random.key(0), data.schema)))
     active = active_clients(experiment.participation, data.known_clients)
-    gradients = experiment.rounds * active * algorithm.gradients_per_update
+    examples = round(float(np.mean(data.train_counts[: data.known_clients])))
+    gradients = experiment.rounds * active * algorithm.gradients_per_update(examples)
     return 6.0 * gradients * algorithm.largest_batch * weights
 
 

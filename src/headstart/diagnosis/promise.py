@@ -55,17 +55,17 @@ def _bound(
 ) -> float:
     algorithm: Any = experiment.build_algorithm()
     inner, outer, hessian = algorithm.batch_sizes
-    steps = getattr(algorithm, "inner_steps", 0)
+    options = experiment.algorithm
+    steps = options.get("inner_steps", 0)
     step: dict[str, Any] = {"inner_lr": algorithm.inner_lr, "inner_steps": steps}
     sizes: Sequence[int] = [inner] * steps + [outer]
     if steps == 0:  # FedAvg: the theorem with no adaptation
         step, sizes = {"inner_lr": 0.0, "inner_steps": 1}, [inner, outer]
     return bounds.best.stationarity(
         c, **step, batch_sizes=sizes, hessian_batch_sizes=hessian,
-        method=getattr(algorithm, "method", "exact"),
-        delta=getattr(algorithm, "delta", 1e-3), local_lr=algorithm.local_lr,
-        local_steps=algorithm.local_steps, rounds=rounds, participation=experiment.participation,
-        clients=data.known_clients, initial_gap=gap,
+        method=options.get("method", "exact"), delta=options.get("delta", 1e-3),
+        local_lr=algorithm.local_lr, local_steps=algorithm.local_steps, rounds=rounds,
+        participation=experiment.participation, clients=data.known_clients, initial_gap=gap,
     ).total  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from headstart.runs import record
 from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.runs.directory import RunDirectory
 from headstart.simulation.evaluation import Scores
-from headstart.simulation.simulation import Progress
+from headstart.simulation.simulation import LOSS, Progress
 
 ROUNDS = "rounds.jsonl"
 RUN_ID = "run.id"
@@ -41,9 +41,10 @@ class Ledger:
     def __init__(self, folder: Path, session: Session) -> None:
         self.folder, self.session = RunDirectory(folder), session
         self.records: list[dict[str, Any]] = []
-        self.losses: list[float] = []
-        self.updates = 0
-        """Client updates so far, which a gradient count goes by: partial rounds have fewer."""
+        self.log: list[dict[str, float]] = []
+        """What sites (their mean) and server reported in each round since the last evaluation."""
+        self.gradients = 0
+        """Gradient evaluations so far, counted by who answered: partial rounds have fewer."""
         self.seconds = self.evaluation_seconds = 0.0
         self.traffic = {"down": 0, "up": 0}
         self.last: dict[int, Any] = {}
@@ -82,8 +83,9 @@ class Ledger:
         self.traffic["down"] += exchange.bytes_down
         self.traffic["up"] += exchange.bytes_up
         if loss is not None:
-            self.losses.append(loss)
-            self.updates += len(exchange.updates)
+            reported = {f"server.{k}": float(v) for k, v in self.session.reported.items()}
+            self.log.append({LOSS: loss, **reported})
+            self.gradients += self.session.gradients_of(list(exchange.updates.values()))
         self._will_say(
             "round",
             round=number,
@@ -110,13 +112,14 @@ class Ledger:
         if not np.any(scores.clients < self.session.roster.known_clients):
             return
         record.refuse_diverged(scores, self.session.roster, steps, number)
-        losses, self.losses = self.losses, []
+        log, self.log = arrays_of(self.log), []
         entry = {
             "round": number,
             "seconds": round(self.seconds, 3),
             "evaluation_seconds": self.evaluation_seconds,
-            "gradient_evaluations": self.session.gradient_evaluations(self.updates),
-            "train_loss": float(np.mean(losses)) if losses else None,
+            "gradient_evaluations": self.gradients,
+            "train_loss": float(np.mean(log[LOSS])) if log else None,
+            "reported": {name: float(np.mean(values)) for name, values in log.items()},
             "adapt_steps": steps,
             "adapt_on": self.session.experiment.evaluation.adapt_on,
             **self._groups(scores, steps),
@@ -127,9 +130,9 @@ class Ledger:
 
     def save(self) -> None:
         """The state as it now is; only then is a round said to be done."""
-        progress = Progress(self.session.round, self.session.state, (), np.array(self.losses))
+        progress = Progress(self.session.round, self.session.state, (), arrays_of(self.log))
         extra = {
-            "updates": self.updates,
+            "gradients": self.gradients,
             "sizes": {str(c): s for c, s in self.session.roster.sizes.items()},
             "traffic": self.traffic,
             "last": {str(c): s for c, s in self.last.items()},
@@ -196,9 +199,9 @@ class Ledger:
             "seed": session.experiment.seed,
             "seconds": round(self.seconds, 3),
             "evaluation_seconds": 0.0,
-            "gradient_evaluations": session.gradient_evaluations(self.updates),
+            "gradient_evaluations": self.gradients,
             "gradient_evaluations_per_client": {
-                "round": session.algorithm.gradients_per_update,
+                "round": session.gradients_per_client,
                 "adaptation": options.adapt_steps * session.algorithm.gradients_per_step,
             },
             "bytes": dict(self.traffic),
@@ -218,7 +221,7 @@ class Ledger:
 
     def newest(self) -> Checkpoint | None:
         """The checkpoint to go on from; a clear line if there are only unusable ones."""
-        frame = Progress(0, self.session.state, (), np.zeros(0))
+        frame = Progress(0, self.session.state, ())
         found, self.skipped = load_newest(self.folder.checkpoints, frame, self.fingerprint)
         if found is None and self.skipped:
             raise CheckpointError(
@@ -233,12 +236,23 @@ class Ledger:
 
     def _take_up(self, found: Checkpoint) -> None:
         self.session.state, self.session.round = found.progress.state, found.progress.round
-        self.records, self.losses = found.records, list(found.progress.losses)
+        self.records, self.log = found.records, rounds_of(found.progress.log)
         self.seconds = found.seconds
-        self.updates = found.extra["updates"]
+        self.gradients = found.extra["gradients"]
         self.traffic = dict(found.extra["traffic"])
         self.last = {int(c): s for c, s in found.extra["last"].items()}
         self.session.roster.sizes.update({int(c): s for c, s in found.extra["sizes"].items()})
+
+
+def arrays_of(log: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    """Values by name, each with a number per round."""
+    return {name: np.array([each[name] for each in log]) for name in (log[0] if log else {})}
+
+
+def rounds_of(log: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
+    """The inverse of :func:`arrays_of`."""
+    count = len(next(iter(log.values()), ()))
+    return [{name: float(values[i]) for name, values in log.items()} for i in range(count)]
 
 
 class _Present:

@@ -14,11 +14,11 @@ from headstart.algorithms.contract import Task
 from headstart.errors import DivergedError, OutputError
 from headstart.flower.settings import SiteConfig
 from headstart.flower.site import PERSONAL, KeptStart, read_site_data
+from headstart.keys import Keys
 from headstart.models.objective import Classification
 from headstart.options import require_at_least
 from headstart.runs.checkpoint import save_model
 from headstart.runs.run import PersonalModel
-from headstart.simulation.federation import Keys
 from headstart.trees import all_finite
 
 
@@ -49,7 +49,7 @@ def personalize_site(
         jnp.int32(len(mine.y_train)),
     )
     keys = Keys.from_seed(start.assignment.seed)
-    key = jax.random.fold_in(keys.adaptation, start.assignment.client)
+    key = keys.adaptation(start.assignment.client)
     adapt = jax.jit(algorithm.personalize)
     before, after = (
         PersonalModel(adapt(start.state, start.memory, task, key, n), model, schema)

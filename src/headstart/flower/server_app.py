@@ -138,15 +138,15 @@ class _Conduct:
 
     def _kept_apart(self, number: int, loss: float | None) -> None:
         """The scores are of the model before this round: its loss belongs to the next record."""
-        held = self.ledger.losses
+        held = self.ledger.log
         newest = held[-1:] if loss is not None else []
-        self.ledger.losses = held[: len(held) - len(newest)]
+        self.ledger.log = held[: len(held) - len(newest)]
         found = self.strategy.exchange
         if loss is not None:  # Of a round that is tried again, the next attempt decides.
             self._refuse_divergence_of_all(found.scores, number)
         if found.scores:
             self.ledger.evaluated(number, self.session.scores_from(found.scores, found.steps))
-        self.ledger.losses += newest
+        self.ledger.log += newest
 
     def _refuse_divergence_of_all(self, usable: Iterable[int], number: int) -> None:
         """One site may diverge; if no site that trains has a usable score, training has."""

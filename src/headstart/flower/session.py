@@ -14,19 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.contract import Task
+from headstart.algorithms.cohort import cohort_of, content_of
+from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.federated import Schema
 from headstart.errors import CheckpointError, DataError
 from headstart.flower import wire
 from headstart.flower.settings import FederationConfig
 from headstart.flower.wire import Bounds, Parcel
+from headstart.keys import Keys
 from headstart.models.objective import Classification
 from headstart.runs.checkpoint import fill, named_arrays
 from headstart.runs.config import Experiment
 from headstart.simulation.evaluation import Scores, scores_from_sums
-from headstart.simulation.federation import Keys
 from headstart.simulation.sampling import active_clients, choose_clients
-from headstart.trees import Tree, add, all_finite, norm, scale
+from headstart.trees import Tree, add, all_finite, norm
 
 OUTLIER = 10.0
 """With three answers or more, one this many times the median norm is rejected. Chosen, like the
@@ -82,9 +83,9 @@ class Update:
     """One site's accepted answer to a training order."""
 
     client: int
-    reply: Tree
-    weight: float
+    reply: Reply
     loss: float
+    examples: int
 
 
 class Session:
@@ -102,6 +103,8 @@ class Session:
         self.active = active_clients(experiment.participation, len(federation.sites))
         self.state = self.algorithm.init(self.model.init(self.keys.init, schema))
         self.round = 0
+        self.reported: Info = {}
+        """What the algorithm's server reported in the last round."""
         self.reply_frame = self._reply_frame()
 
     @property
@@ -111,7 +114,7 @@ class Session:
 
     def chosen(self) -> list[int]:
         """Who trains in the present round, as in the simulation."""
-        key = jax.random.fold_in(self.keys.sampling, self.round)
+        key = self.keys.sampling(self.round)
         return choose_clients(key, self.roster.known_clients, self.active).tolist()
 
     @property
@@ -184,26 +187,48 @@ class Session:
             raise DataError(f"answers round {text.get('round')}, not {self.round}")
         weight, loss = text.get("weight"), text.get("loss")
         stated = sizes["train_examples"]
-        expected = float(self.algorithm.client_weight(jnp.int32(stated)))
+        expected = float(self.algorithm.weight_of(jnp.int32(stated)))
         if weight != expected:
             raise DataError(f"claims the weight {weight}; with {stated} examples it is {expected}")
         if not isinstance(loss, float) or not abs(loss) <= LARGEST_LOSS:
             raise DataError(f"reports a loss that cannot be right: {loss}")
         try:
-            reply = fill(self.reply_frame, wire.tensors(answer), "its update")
+            content = fill(self.reply_frame, wire.tensors(answer), "its update")
         except CheckpointError as error:
             raise DataError(str(error)) from None
-        if not bool(all_finite(reply)):
+        if not bool(all_finite(content)):
             raise DataError("its update holds numbers that are not finite")
-        return Update(client, reply, expected, loss)
+        weights = self._part_weights(text)
+        parts = {
+            name: Part(value, jnp.asarray(weights[name]))
+            for name, value in content["parts"].items()
+        }
+        reply = Reply(content["update"], jnp.asarray(expected), parts)
+        return Update(client, reply, loss, stated)
+
+    def _part_weights(self, text: Mapping[str, Any]) -> dict[str, float]:
+        """The weights of a reply's further parts; DataError if they cannot be right."""
+        weights, names = text.get("part_weights"), self.reply_frame["parts"]
+        fits = isinstance(weights, dict) and set(weights) == set(names)
+        if not fits or any(
+            type(weight) is not float or not 0 <= weight <= MOST_EXAMPLES
+            for weight in weights.values()  # type: ignore[union-attr]
+        ):
+            raise DataError(f"claims weights {str(weights)[:80]} for the parts {sorted(names)}")
+        return weights  # type: ignore[return-value]
 
     def norms_too_large(self, updates: Sequence[Update]) -> dict[int, str]:
         """Who sent an update of absurd norm, and why it is called so.
 
         Against what was sent, and, with three or more answers, against the others.
         """
-        sent = max(1.0, _norm(self._broadcast()))
-        norms = {update.client: _norm(update.reply) for update in updates}
+        broadcast = self._broadcast()
+        sent = max(1.0, _norm(broadcast))
+        norms = {}
+        for update in updates:
+            # Models are compared, not updates: of these honest ones differ by large factors.
+            model = add(broadcast.params, update.reply.update)
+            norms[update.client] = _norm((model, content_of(update.reply)["parts"]))
         middle = float(np.median(list(norms.values()))) if len(norms) >= 3 else np.inf
         found = {}
         for client, size in norms.items():
@@ -219,11 +244,13 @@ class Session:
         Summed in the order of the clients' numbers: who answers first does not matter.
         """
         ordered = sorted(updates, key=lambda update: update.client)
-        total = scale(ordered[0].reply, ordered[0].weight)
-        for update in ordered[1:]:
-            total = add(total, update.reply, update.weight)
-        mean = scale(total, 1 / sum(update.weight for update in ordered))
-        self.state, _ = self.algorithm.server_update(self.state, mean)
+        cohort = cohort_of(
+            [update.reply for update in ordered],
+            asked=self.active,
+            exist=self.roster.known_clients,
+        )
+        key = self.keys.server(self.round)
+        self.state, self.reported = self.algorithm.server_update(self.state, cohort, key)
         self.round += 1
         return float(np.mean([update.loss for update in ordered]))
 
@@ -256,14 +283,20 @@ class Session:
         reported = [0, self.experiment.evaluation.adapt_steps]
         return bool((sums[reported, 2] > 0).any())
 
-    def gradient_evaluations(self, updates: int) -> int:
-        """What so many updates cost."""
-        return updates * self.algorithm.gradients_per_update
+    def gradients_of(self, updates: Sequence[Update]) -> int:
+        """What these updates have cost."""
+        return sum(self.algorithm.gradients_per_update(update.examples) for update in updates)
 
-    def _broadcast(self) -> Tree:
-        return self.algorithm.broadcast(
-            self.state, jax.random.fold_in(self.keys.broadcast, self.round)
-        )
+    @property
+    def gradients_per_client(self) -> float:
+        """What one site spends in a round, on average over those whose size is known."""
+        sizes = [int(n) for n in self.roster.train_counts[: self.roster.known_clients] if n]
+        costs = [self.algorithm.gradients_per_update(n) for n in sizes or [1]]
+        mean = float(np.mean(costs))
+        return int(mean) if mean.is_integer() else mean
+
+    def _broadcast(self) -> Sent:
+        return self.algorithm.broadcast(self.state, self.keys.broadcast(self.round))
 
     def _reply_frame(self) -> Tree:
         """The shapes of a reply, from shapes of examples alone."""
@@ -274,10 +307,10 @@ class Session:
         objective = Classification(self.model, self.schema)
 
         def reply(state: Tree, x: Any, y: Any, start: Any, count: Any) -> Tree:
-            broadcast = self.algorithm.broadcast(state, self.keys.broadcast)
+            sent = self.algorithm.broadcast(state, self.keys.init)
             memory = self.algorithm.init_memory(state)
-            task = Task(objective, (x, y), start, count)
-            return self.algorithm.client_update(broadcast, memory, task, self.keys.training)[0]
+            task = Task(objective, (x, y), start, count, 1)
+            return content_of(self.algorithm.client_update(sent, memory, task, self.keys.init)[0])
 
         return jax.eval_shape(reply, self.state, x, y, number, number)
 

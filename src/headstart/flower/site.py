@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headstart.algorithms.cohort import content_of
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.data.examples import read_examples
 from headstart.data.federated import FederatedDataset, Schema, from_clients
@@ -26,13 +27,13 @@ from headstart.flower import wire
 from headstart.flower.memory import SiteMemory
 from headstart.flower.settings import SiteConfig
 from headstart.flower.wire import Parcel
+from headstart.keys import Keys
 from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.runs.checkpoint import fill, named_arrays, read_checked, save_model, write_checked
 from headstart.runs.config import build_algorithm, build_model
 from headstart.runs.personal import split_rows
 from headstart.simulation.evaluation import score_client
-from headstart.simulation.federation import Keys
 from headstart.trees import Tree, all_finite
 
 START_FORMAT = "headstart-start-1"
@@ -104,7 +105,8 @@ class Site:
             work.keep(int(text["keep_steps"]))
         reply: Mapping[str, np.ndarray] = {}
         if text["train"]:
-            reply, answer["weight"], answer["loss"] = work.train()
+            reply, weights, answer["loss"] = work.train()
+            answer["weight"], answer["part_weights"] = weights.pop(""), weights
         return wire.parcel(answer, reply)
 
     def data(self, schema: Schema) -> FederatedDataset:
@@ -139,8 +141,9 @@ class _Work:
         examples = (jnp.asarray(data.x), jnp.asarray(data.y))
         counts = [int(data.train_counts[0]), int(data.test_counts[0])]
         self.classes = int(np.count_nonzero(data.classes_of(0)))
-        self.task = Task(objective, examples, jnp.int32(0), jnp.int32(counts[0]))
-        self.held_out = Task(objective, examples, jnp.int32(counts[0]), jnp.int32(counts[1]))
+        zero, train, test = jnp.int32(0), jnp.int32(counts[0]), jnp.int32(counts[1])
+        self.task = Task(objective, examples, zero, train, max(counts))
+        self.held_out = Task(objective, examples, train, test, max(counts))
         self.memory = SiteMemory(self.folder)
         self.holds = order.text["holds"]
         self.content = _received(self, order)
@@ -152,27 +155,26 @@ class _Work:
             "classes": self.classes,
         }
 
-    def train(self) -> tuple[dict[str, np.ndarray], float, float]:
-        """The reply, its weight and the training loss; the memory goes to disk."""
-        broadcast = self.content
+    def train(self) -> tuple[dict[str, np.ndarray], dict[str, float], float]:
+        """The reply, its weights ("" is the update's) and the loss; the memory goes to disk."""
+        sent = self.content
         if self.holds == "state":
-            key = jax.random.fold_in(self.keys.broadcast, self.round)
-            broadcast = _plain(self.algorithm.broadcast(self.content, key))
-        key = jax.random.fold_in(self.keys.training, self.round)
-        key = jax.random.fold_in(key, self.assignment.client)
+            sent = _plain(self.algorithm.broadcast(self.content, self.keys.broadcast(self.round)))
+        key = self.keys.client(self.round, self.assignment.client)
         mine = self.memory.before(self.round, self._fresh_memory(None))
-        reply, mine, info = _update(self.algorithm, broadcast, mine, self.task, key)
+        reply, mine, info = _update(self.algorithm, sent, mine, self.task, key)
         if not bool(all_finite((reply, mine, info["loss"]))):
             raise DivergedError(f"the update of round {self.round} is not finite")
         if jax.tree.leaves(mine):
             self.memory.keep(self.round, mine)
-        weight = float(self.algorithm.client_weight(self.task.count))
-        return named_arrays(reply), weight, float(info["loss"])
+        weights = {"": float(reply.weight)}
+        weights |= {name: float(part.weight) for name, part in reply.parts.items()}
+        return named_arrays(content_of(reply)), weights, float(info["loss"])
 
     def scores(self, steps: list[int], *, most: int, on_test: bool) -> dict[str, Any]:
         """Sums over the held-out examples after each number of adaptation steps up to ``most``."""
         wanted = np.isin(np.arange(most + 1), steps)
-        key = jax.random.fold_in(self.keys.adaptation, self.assignment.client)
+        key = self.keys.adaptation(self.assignment.client)
         table = _scores(
             self.algorithm, self._state(), self._memory_now(),
             self.held_out if on_test else self.task, self.held_out, key, wanted, most=most,
@@ -188,7 +190,7 @@ class _Work:
         header = {**vars(self.assignment), "round": self.round, "steps": steps}
         content = named_arrays({"state": state, "memory": memory})
         write_checked(self.folder / "start.safetensors", content, header, START_FORMAT)
-        key = jax.random.fold_in(self.keys.adaptation, self.assignment.client)
+        key = self.keys.adaptation(self.assignment.client)
         personal = _personalized(self.algorithm, state, memory, self.task, key, steps)
         save_model(self.folder / PERSONAL, personal, self.algorithm.name)
 
@@ -221,7 +223,7 @@ def _received(work: _Work, order: Parcel) -> Tree:
     """The tree the order carries, checked against the shapes this site expects."""
     frame = jax.eval_shape(lambda: _first_state(work))
     if work.holds == "broadcast":
-        frame = jax.eval_shape(work.algorithm.broadcast, frame, work.keys.broadcast)
+        frame = jax.eval_shape(work.algorithm.broadcast, frame, work.keys.init)
     try:
         return fill(frame, wire.tensors(order), f"the order of round {work.round}")
     except CheckpointError as error:

@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from headstart.errors import DataError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Goes up when orders or answers change: server and sites must speak the same."""
 PARCEL = "parcel"
 LENGTH = struct.Struct(">QQ")

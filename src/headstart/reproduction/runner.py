@@ -199,4 +199,5 @@ def _kind(piece: Piece) -> str:
 
 def _work(piece: Piece) -> float:
     experiment = piece.experiment
-    return experiment.rounds * experiment.build_algorithm().gradients_per_update
+    algorithm = experiment.build_algorithm()
+    return experiment.rounds * algorithm.gradients_per_update(algorithm.largest_batch)

@@ -22,12 +22,14 @@ from safetensors.numpy import save
 
 from headstart.errors import CheckpointError
 from headstart.files import write_bytes
-from headstart.simulation.simulation import Progress
+from headstart.simulation.simulation import LOSS, Progress
 from headstart.trees import Tree, names
 
 FORMAT = "headstart-checkpoint-1"
 MODEL_FORMAT = "headstart-model-1"
 KEPT = 2
+LOG = "log:"
+"""Before the name of an array of numbers not yet reported."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, fingerprint: str) -> P
     """Write the checkpoint and drop all but the newest two."""
     progress = checkpoint.progress
     tensors = named_arrays({"state": progress.state, "memory": progress.memory})
-    tensors["losses"] = np.asarray(progress.losses, np.float64)
+    for name, values in progress.log.items():
+        tensors[LOG + name] = np.asarray(values, np.float64)
     header = {
         "fingerprint": fingerprint,
         "round": progress.round,
@@ -80,9 +83,12 @@ def load_checkpoint(path: Path, frame: Progress, fingerprint: str | None) -> Che
     header, tensors = read_checked(path, FORMAT)
     if fingerprint is not None and header.get("fingerprint") != fingerprint:
         raise CheckpointError(f"{path} belongs to a run with another configuration or other data")
-    losses = tensors.pop("losses", np.zeros(0))
+    log = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LOG)}
+    log = {name.removeprefix(LOG): values for name, values in log.items()}
+    if "losses" in tensors:  # written before 0.2
+        log[LOSS] = tensors.pop("losses")
     parts = fill({"state": frame.state, "memory": frame.memory}, tensors, path)
-    progress = Progress(header["round"], parts["state"], parts["memory"], losses)
+    progress = Progress(header["round"], parts["state"], parts["memory"], log)
     return Checkpoint(
         progress,
         header["seconds"],

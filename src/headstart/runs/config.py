@@ -75,14 +75,14 @@ class Experiment:
         if not 0 <= plain.seed < 2**32:
             raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
         algorithm = build_algorithm(plain.algorithm)
-        if table["evaluation"].gradient_norm and not getattr(algorithm, "random_iterate", False):
+        if table["evaluation"].gradient_norm and not algorithm.measures_gradient_norm:
             raise ConfigError(
                 "evaluation.gradient_norm=true measures at random iterates of fedavg or "
                 "per-fedavg; set algorithm.random_iterate=true"
             )
         return replace(
             plain,
-            label=plain.label or default_label(algorithm),
+            label=plain.label or algorithm.label,
             data=_absolute(data_build.resolve(dict(plain.data))),
             model=complete(MODELS, build_model(plain.model)),
             algorithm=complete(ALGORITHMS, algorithm),
@@ -226,13 +226,6 @@ def complete(registry: Mapping[str, Any], built: Any) -> dict[str, Any]:
     """The section an object came from, with every default written out."""
     name = next(name for name, cls in registry.items() if type(built) is cls)
     return {"name": name, **as_table(built)}
-
-
-def default_label(algorithm: Algorithm) -> str:
-    """A short name for tables: the algorithm and what tells its variants apart."""
-    method = getattr(algorithm, "method", None)
-    steps = getattr(algorithm, "inner_steps", None)
-    return algorithm.name if method is None else f"{algorithm.name} ({method}, ν={steps})"
 
 
 def _absolute(data: dict[str, Any]) -> dict[str, Any]:

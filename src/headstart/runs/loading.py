@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from headstart.errors import CheckpointError, InputError
+from headstart.keys import Keys
 from headstart.runs.checkpoint import checkpoints, load_checkpoint
 from headstart.runs.directory import RunDirectory
 from headstart.runs.run import Run
-from headstart.simulation.federation import Keys
 from headstart.simulation.rounds import memory_for_all
 from headstart.simulation.simulation import Progress
 
@@ -42,7 +41,7 @@ def _load(folder: RunDirectory) -> Run:
         return state, () if apart else memory_for_all(algorithm, state, known)
 
     state, memory = jax.eval_shape(start)
-    frame = Progress(0, state, memory, np.zeros(0))
+    frame = Progress(0, state, memory)
     found = checkpoints(folder.checkpoints)
     if not found:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")

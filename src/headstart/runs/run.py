@@ -14,11 +14,11 @@ from headstart.algorithms.contract import Algorithm, State, Task
 from headstart.data.federated import Schema, from_clients
 from headstart.data.inputs import matched_inputs, matched_labels
 from headstart.errors import DataError, DivergedError
+from headstart.keys import Keys
 from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.options import require_at_least
 from headstart.runs.record import SMALLER_STEPS
-from headstart.simulation.federation import Keys
 from headstart.trees import Tree, all_finite
 
 
@@ -140,7 +140,7 @@ def personalize(run: Run, x: Any, y: Any, *, steps: int, seed: int = 0) -> Perso
         jnp.int32(len(y)),
     )
     memory = run.algorithm.init_memory(run.state)
-    key = Keys.from_seed(seed).adaptation
+    key = Keys.from_seed(seed).adaptation_root
     params = jax.jit(run.algorithm.personalize)(run.state, memory, task, key, steps)
     if not all_finite(params):
         raise DivergedError(

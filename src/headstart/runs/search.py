@@ -159,7 +159,7 @@ class _Run:
         except DivergedError:
             self.trial.diverged = True
             return
-        self.progress = self.progress._replace(losses=np.zeros(0))
+        self.progress = self.progress._replace(log={})
         scores = simulation.evaluate(self.progress, [steps], most=steps)
         accuracy = float(np.mean(scores.accuracy[:, steps]))
         if np.isfinite(accuracy):

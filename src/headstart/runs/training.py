@@ -115,7 +115,7 @@ def scored_again(
     if run.algorithm.needs_memory:
         raise ConfigError(f"{run.algorithm.name} keeps a memory per client, which a run has not")
     simulation = _simulation(experiment, data, None)
-    progress = Progress(experiment.rounds, run.state, (), np.zeros(0))
+    progress = Progress(experiment.rounds, run.state, ())
     options = experiment.evaluation
     most = max(options.curve_steps, options.adapt_steps)
     scores = simulation.evaluate(progress, list(range(most + 1)), adapt_on=adapt_on, most=most)
@@ -233,7 +233,7 @@ class _Training:
         if not self.records and last >= 0:
             self.records = [{"round": int(last)}]
         state, memory = agreed((progress.state, progress.memory))
-        return Progress(int(agreed(progress.round)), state, memory, progress.losses)
+        return Progress(int(agreed(progress.round)), state, memory, progress.log)
 
     def _evaluate_if_due(self) -> None:
         now = self.progress.round
@@ -243,6 +243,7 @@ class _Training:
         steps = self.options.adapt_steps
         scores = self._timed_scores([0, steps])
         record.refuse_diverged(scores, self.simulation.data, steps, now)
+        log = self.progress.log
         losses = self.progress.losses
         entry = {
             "round": now,
@@ -250,12 +251,13 @@ class _Training:
             "evaluation_seconds": round(self.evaluation_seconds, 3),
             "gradient_evaluations": self.simulation.gradient_evaluations(now),
             "train_loss": float(np.mean(losses)) if len(losses) else None,
+            "reported": {name: float(np.mean(values)) for name, values in log.items()},
             "adapt_steps": steps,
             "adapt_on": self.options.adapt_on,
             **record.evaluation_record(scores, self.simulation.data, steps),
             **self._stationarity(),
         }
-        self.progress = self.progress._replace(losses=np.zeros(0))
+        self.progress = self.progress._replace(log={})
         self.records.append(entry)
         if self.folder is not None:
             self.folder.append_metrics(entry)
@@ -326,7 +328,7 @@ class _Training:
             "evaluation_seconds": round(self.evaluation_seconds, 3),
             "gradient_evaluations": self.simulation.gradient_evaluations(self.rounds),
             "gradient_evaluations_per_client": {
-                "round": algorithm.gradients_per_update,
+                "round": self.simulation.gradients_per_client,
                 "adaptation": options.adapt_steps * algorithm.gradients_per_step,
             },
             "adapt_steps": options.adapt_steps,

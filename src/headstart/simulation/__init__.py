@@ -1,6 +1,7 @@
 """The in-process engine: rounds, clients, evaluation."""
 
-from headstart.simulation.federation import Federation, Keys
+from headstart.keys import Keys
+from headstart.simulation.federation import Federation
 from headstart.simulation.simulation import Progress, Simulation
 
 __all__ = ["Federation", "Keys", "Progress", "Simulation"]

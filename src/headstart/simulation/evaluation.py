@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
+from headstart.keys import Keys, adaptation_start, adaptation_step
 from headstart.simulation.federation import Federation
 from headstart.simulation.layout import Layout
 from headstart.trees import Tree, where
@@ -41,7 +42,7 @@ def evaluate(
     state: State,
     memory: Memory,
     federation: Federation,
-    key: PRNGKeyArray,
+    keys: Keys,
     *,
     clients: Int[np.ndarray, " clients"],
     steps: list[int],
@@ -58,7 +59,7 @@ def evaluate(
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
     table = _evaluate(
-        algorithm, state, memory, federation, key, np.asarray(clients, np.int32), wanted,
+        algorithm, state, memory, federation, keys, np.asarray(clients, np.int32), wanted,
         most=most, on_test=adapt_on == "test", layout=layout,
     )  # fmt: skip
     counts = np.asarray(federation.test_counts)[clients]
@@ -90,7 +91,7 @@ def _evaluate(
     state: State,
     memory: Memory,
     federation: Federation,
-    key: PRNGKeyArray,
+    keys: Keys,
     clients: Int[Array, " clients"],
     wanted: Bool[Array, " steps+1"],
     *,
@@ -104,11 +105,11 @@ def _evaluate(
         state: State,
         memory: Memory,
         federation: Federation,
-        key: PRNGKeyArray,
+        keys: Keys,
         clients: Array,
         wanted: Array,
     ) -> Array:
-        one = _scorer(algorithm, state, memory, federation, key, wanted, most, on_test)
+        one = _scorer(algorithm, state, memory, federation, keys, wanted, most, on_test)
 
         def group(clients: Int[Array, " group"]) -> Array:
             return jnp.concatenate(layout.together(one, clients))
@@ -116,7 +117,7 @@ def _evaluate(
         tables = jax.lax.map(group, layout.mine(clients, padding=0))
         return layout.gathered(tables, len(clients))
 
-    return program(algorithm, state, memory, federation, key, clients, wanted)
+    return program(algorithm, state, memory, federation, keys, clients, wanted)
 
 
 def _scorer(
@@ -124,7 +125,7 @@ def _scorer(
     state: State,
     memory: Memory,
     federation: Federation,
-    key: PRNGKeyArray,
+    keys: Keys,
     wanted: Bool[Array, " steps+1"],
     most: int,
     on_test: bool,
@@ -138,8 +139,8 @@ def _scorer(
         mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
         held_out = federation.held_out_task(client)
         task = held_out if on_test else federation.training_task(client)
-        client_key = jax.random.fold_in(key, client)
-        return score_client(algorithm, state, mine, task, held_out, client_key, wanted, most=most)
+        own = keys.adaptation(client)
+        return score_client(algorithm, state, mine, task, held_out, own, wanted, most=most)
 
     return one
 
@@ -166,10 +167,10 @@ def score_client(
 
     def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
         personal, table = carry
-        personal = algorithm.personal_step(personal, task, jax.random.fold_in(key, step))
+        personal = algorithm.personal_step(personal, task, adaptation_step(key, step))
         return personal, table.at[step + 1].set(scored(personal, step + 1))
 
-    personal = algorithm.personal_start(state, memory)
+    personal = algorithm.personal_start(state, memory, task, adaptation_start(key))
     table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
     return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
 

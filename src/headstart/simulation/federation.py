@@ -1,19 +1,12 @@
-"""A federated data set on the device, and the keys that make a run repeatable.
-
-Randomness is derived, never stored. Every use has a root of its own, folded from the seed, and
-within training ``key = fold_in(fold_in(root, round), client)``: a run can be taken up at any round,
-and any engine that asks for the same round and client draws the same batches.
-"""
+"""A federated data set on the device."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from headstart.algorithms.contract import Objective, Task
 from headstart.data.federated import FederatedDataset
@@ -21,20 +14,9 @@ from headstart.errors import DataError
 from headstart.simulation.layout import aligned, mesh_of, replicate
 
 
-class Keys(NamedTuple):
-    """One root for each use of randomness."""
-
-    init: PRNGKeyArray
-    sampling: PRNGKeyArray
-    broadcast: PRNGKeyArray
-    training: PRNGKeyArray
-    adaptation: PRNGKeyArray
-
-    @classmethod
-    def from_seed(cls, seed: int) -> Keys:
-        """All roots of a run."""
-        root = jax.random.key(seed)
-        return cls(*(jax.random.fold_in(root, use) for use in range(len(cls._fields))))
+def _power_of_two(least: int) -> int:
+    """Rounded up, so that data sets of nearly equal clients share one compiled program."""
+    return 1 << (least - 1).bit_length()
 
 
 class Federation(eqx.Module):
@@ -46,6 +28,8 @@ class Federation(eqx.Module):
     starts: Int[Array, " clients"]
     train_counts: Int[Array, " clients"]
     test_counts: Int[Array, " clients"]
+    most: int = eqx.field(static=True, default=0)
+    """No client's split has more examples than this."""
 
     @classmethod
     def from_dataset(
@@ -59,19 +43,23 @@ class Federation(eqx.Module):
             )
         mesh = mesh or mesh_of(jax.local_devices()[:1])
         numbers = (data.offsets[:-1], data.train_counts, data.test_counts)
+        starts, train, test = replicate(mesh, [aligned(n.astype(np.int32)) for n in numbers])
         return cls(
             objective,
             data.known_clients,
             replicate(mesh, (aligned(data.x), aligned(data.y))),
-            *replicate(mesh, [aligned(each.astype(np.int32)) for each in numbers]),
+            starts,
+            train,
+            test,
+            _power_of_two(int(max(np.max(data.train_counts), np.max(data.test_counts)))),
         )
 
     def training_task(self, client: Int[Array, ""]) -> Task:
         """The client's loss on its training split."""
         start, count = self.starts[client], self.train_counts[client]
-        return Task(self.objective, self.examples, start, count)
+        return Task(self.objective, self.examples, start, count, self.most)
 
     def held_out_task(self, client: Int[Array, ""]) -> Task:
         """The client's loss on its held-out split."""
         start = self.starts[client] + self.train_counts[client]
-        return Task(self.objective, self.examples, start, self.test_counts[client])
+        return Task(self.objective, self.examples, start, self.test_counts[client], self.most)

@@ -18,9 +18,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
 from headstart.data.federated import FederatedDataset
+from headstart.keys import Keys
 from headstart.simulation.sampling import choose_clients
 
 BLOCK = 16
@@ -30,11 +31,9 @@ BLOCK = 16
 class ReadAhead:
     """Tells the operating system of the rows of coming rounds, in a thread of its own."""
 
-    def __init__(
-        self, data: FederatedDataset, key: PRNGKeyArray, *, known: int, active: int
-    ) -> None:
+    def __init__(self, data: FederatedDataset, keys: Keys, *, known: int, active: int) -> None:
         self.files = [_MappedRows(array) for array in (data.x, data.y) if is_mapped(array)]
-        self.data, self.key, self.known, self.active = data, key, known, active
+        self.data, self.keys, self.known, self.active = data, keys, known, active
         self.reached = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
         self._pending: Future[None] | None = None
@@ -54,7 +53,7 @@ class ReadAhead:
     def _read(self, begin: int, end: int) -> None:
         for block in range(begin, end, BLOCK):
             wanted = np.asarray(
-                _chosen(self.key, np.int32(block), known=self.known, active=self.active)
+                chosen_in_block(self.keys, np.int32(block), known=self.known, active=self.active)
             )
             clients = wanted[: end - block].ravel()
             starts = self.data.offsets[clients]
@@ -83,12 +82,12 @@ class _MappedRows:
 
 
 @partial(jax.jit, static_argnames=("known", "active"))
-def _chosen(
-    key: PRNGKeyArray, first: Int[Array, ""], *, known: int, active: int
+def chosen_in_block(
+    keys: Keys, first: Int[Array, ""], *, known: int, active: int
 ) -> Int[Array, "block active"]:
     """The clients of several rounds in one call: calls compete with the rounds that compute."""
 
     def of(number: Int[Array, ""]) -> Int[Array, " active"]:
-        return choose_clients(jax.random.fold_in(key, number), known, active)
+        return choose_clients(keys.sampling(number), known, active)
 
     return jax.vmap(of)(first + jnp.arange(BLOCK))

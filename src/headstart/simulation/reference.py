@@ -5,10 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from headstart.algorithms.cohort import cohort_of
 from headstart.algorithms.contract import Algorithm, Memory, State
-from headstart.simulation.federation import Federation, Keys
+from headstart.keys import Keys
+from headstart.simulation.federation import Federation
 from headstart.simulation.sampling import choose_clients
-from headstart.trees import Tree, add, scale
+from headstart.trees import Tree
 
 
 def run_rounds_slowly(
@@ -25,21 +27,13 @@ def run_rounds_slowly(
     memories = [algorithm.init_memory(state) for _ in range(federation.known)]
     client_update = jax.jit(algorithm.client_update)
     for k in range(rounds):
-        chosen = choose_clients(jax.random.fold_in(keys.sampling, k), federation.known, active)
-        broadcast = algorithm.broadcast(state, jax.random.fold_in(keys.broadcast, k))
-        replies, weights = [], []
+        chosen = choose_clients(keys.sampling(k), federation.known, active)
+        sent = algorithm.broadcast(state, keys.broadcast(k))
+        replies = []
         for i in chosen.tolist():
             task = federation.training_task(jnp.asarray(i))
-            key = jax.random.fold_in(jax.random.fold_in(keys.training, k), i)
-            reply, memories[i], _ = client_update(broadcast, memories[i], task, key)
+            reply, memories[i], _ = client_update(sent, memories[i], task, keys.client(k, i))
             replies.append(reply)
-            weights.append(algorithm.client_weight(task.count))
-        state, _ = algorithm.server_update(state, _mean(replies, weights))
+        cohort = cohort_of(replies, asked=active, exist=federation.known)
+        state, _ = algorithm.server_update(state, cohort, keys.server(k))
     return state, memories
-
-
-def _mean(replies: list[Tree], weights: list[jax.Array]) -> Tree:
-    total = scale(replies[0], weights[0])
-    for reply, weight in zip(replies[1:], weights[1:], strict=True):
-        total = add(total, reply, weight)
-    return scale(total, 1 / sum(weights))

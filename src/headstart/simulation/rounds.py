@@ -16,11 +16,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from headstart.algorithms.contract import Algorithm, Memory, Reply, State
-from headstart.simulation.federation import Federation, Keys
+from headstart.algorithms.contract import Algorithm, Cohort, Info, Memory, Part, State
+from headstart.keys import Keys
+from headstart.simulation.federation import Federation
 from headstart.simulation.layout import AXIS, Layout
 from headstart.simulation.sampling import choose_clients
-from headstart.trees import add, all_finite, scale
+from headstart.trees import Tree, add, all_finite, mean, weighted
 
 CAPACITY = 256
 """The most rounds one call of the program records."""
@@ -31,17 +32,29 @@ class RoundLog(NamedTuple):
     """What happened in the rounds of one call."""
 
     done: Int[Array, ""]
-    losses: Float[Array, " capacity"]
-    """Mean training loss over the active clients, per round."""
+    clients: dict[str, Float[Array, " capacity"]]
+    """What the active clients report, its mean over them, per round; ``loss`` among it."""
+    server: dict[str, Float[Array, " capacity"]]
+    """What the server reports, per round."""
     bad_client: Int[Array, ""]
     """The lowest client whose reply was not finite, or NOBODY; its round does not count as done,
     and state and memory are then of no use."""
 
 
 class _Sums(NamedTuple):
-    reply: Reply
+    update: Tree
     weight: Float[Array, ""]
-    loss: Float[Array, ""]
+    parts: dict[str, Part]
+    """Weighted sums, and the sums of their weights."""
+    info: Info
+    bad_client: Int[Array, ""]
+
+
+class _Outcome(NamedTuple):
+    state: State
+    memory: Memory
+    clients: Info
+    server: Info
     bad_client: Int[Array, ""]
 
 
@@ -74,16 +87,22 @@ def run_rounds(
             log = carry[2]
             return (log.done < count) & (log.bad_client == NOBODY)
 
+        def round(state: State, memory: Memory, number: Array) -> _Outcome:
+            return one_round(algorithm, state, memory, federation, keys, number, active, layout)
+
         def body(carry: tuple[State, Memory, RoundLog]) -> tuple[State, Memory, RoundLog]:
             state, memory, log = carry
-            state, memory, loss, bad = one_round(
-                algorithm, state, memory, federation, keys, first + log.done, active, layout
+            now = round(state, memory, first + log.done)
+            done = log.done + (now.bad_client == NOBODY).astype(jnp.int32)
+            clients, server = (
+                jax.tree.map(lambda all, one: all.at[log.done].set(one), *pair)
+                for pair in ((log.clients, now.clients), (log.server, now.server))
             )
-            losses = log.losses.at[log.done].set(loss)
-            done = log.done + (bad == NOBODY).astype(jnp.int32)
-            return state, memory, RoundLog(done, losses, bad)
+            return now.state, now.memory, RoundLog(done, clients, server, now.bad_client)
 
-        log = RoundLog(jnp.int32(0), jnp.zeros((CAPACITY,)), jnp.int32(NOBODY))
+        shape = jax.eval_shape(round, state, memory, first)
+        empty = partial(jax.tree.map, lambda leaf: jnp.zeros((CAPACITY,), leaf.dtype))
+        log = RoundLog(jnp.int32(0), empty(shape.clients), empty(shape.server), jnp.int32(NOBODY))
         return jax.lax.while_loop(go_on, body, (state, memory, log))
 
     return program(algorithm, state, memory, federation, keys, first, count)
@@ -98,11 +117,10 @@ def one_round(
     number: Int[Array, ""],
     active: int,
     layout: Layout,
-) -> tuple[State, Memory, Float[Array, ""], Int[Array, ""]]:
-    """One round: choose clients, let each work, average, update. Also the loss and who diverged."""
-    chosen = choose_clients(jax.random.fold_in(keys.sampling, number), federation.known, active)
-    broadcast = algorithm.broadcast(state, jax.random.fold_in(keys.broadcast, number))
-    round_key = jax.random.fold_in(keys.training, number)
+) -> _Outcome:
+    """One round: choose clients, let each work, average, update."""
+    chosen = choose_clients(keys.sampling(number), federation.known, active)
+    sent = algorithm.broadcast(state, keys.broadcast(number))
 
     def work(client: Int[Array, ""]) -> tuple[_Sums, Memory]:
         """One client; a number past the last known client is padding and counts nothing."""
@@ -110,14 +128,18 @@ def one_round(
         someone = jnp.where(real, client, 0)
         mine = jax.tree.map(lambda m: m[someone], memory)
         task = federation.training_task(someone)
-        key = jax.random.fold_in(round_key, someone)
-        reply, mine, info = algorithm.client_update(broadcast, mine, task, key)
+        reply, mine, info = algorithm.client_update(sent, mine, task, keys.client(number, someone))
         fine = all_finite((reply, mine, info["loss"])) | ~real
-        weight = jnp.where(real, algorithm.client_weight(task.count), 0.0)
+        weight = jnp.where(real, reply.weight, 0.0)
+        parts = {
+            name: Part(value, jnp.where(real, own, 0.0))
+            for name, (value, own) in reply.parts.items()
+        }
         return _Sums(
-            jax.tree.map(lambda leaf: weighted(leaf, weight), reply),
+            weighted(reply.update, weight),
             weight,
-            jnp.where(real, info["loss"], 0.0),
+            {name: Part(weighted(value, own), own) for name, (value, own) in parts.items()},
+            {name: jnp.where(real, value, 0.0) for name, value in info.items()},
             jnp.where(fine, NOBODY, client).astype(jnp.int32),
         ), mine
 
@@ -135,25 +157,29 @@ def one_round(
     start = nothing._replace(bad_client=jnp.int32(NOBODY))
     groups = layout.mine(chosen, padding=federation.known)
     (sums, memory), _ = jax.lax.scan(add_group, (start, memory), groups)
-    reply, weight, loss, bad = _over_devices(sums, layout)
-    state, _ = algorithm.server_update(state, scale(reply, 1 / weight))
-    return state, memory, loss / active, bad
-
-
-def weighted(leaf: Array, weight: Float[Array, ""]) -> Array:
-    """weight · leaf in the leaf's own number type; weight 0 silences even NaN."""
-    return jnp.where(weight > 0, weight * leaf, 0).astype(leaf.dtype)
+    sums = _over_devices(sums, layout)
+    cohort = Cohort(
+        mean(sums.update, sums.weight),
+        {name: mean(*part) for name, part in sums.parts.items()},
+        answered=jnp.int32(active),
+        asked=active,
+        exist=federation.known,
+    )
+    state, server = algorithm.server_update(state, cohort, keys.server(number))
+    clients = {name: value / active for name, value in sums.info.items()}
+    return _Outcome(state, memory, clients, server, sums.bad_client)
 
 
 def _added_up(group: _Sums) -> _Sums:
     """The sums of a group's clients, who stand on the leading axis."""
-    reply, weight, loss = jax.tree.map(partial(jnp.sum, axis=0), group[:3])
-    return _Sums(reply, weight, loss, jnp.min(group.bad_client))
+    sums = jax.tree.map(partial(jnp.sum, axis=0), group[:4])
+    return _Sums(sums[0], sums[1], sums[2], sums[3], jnp.min(group.bad_client))
 
 
 def _joined(a: _Sums, b: _Sums) -> _Sums:
-    reply, weight, loss = add(a[:3], b[:3])
-    return _Sums(reply, weight, loss, jnp.minimum(a.bad_client, b.bad_client))
+    sums = add(a[:4], b[:4])
+    bad = jnp.minimum(a.bad_client, b.bad_client)
+    return _Sums(sums[0], sums[1], sums[2], sums[3], bad)
 
 
 def _over_devices(sums: _Sums, layout: Layout) -> _Sums:
@@ -163,10 +189,10 @@ def _over_devices(sums: _Sums, layout: Layout) -> _Sums:
     """
     halves = jnp.stack([sums.bad_client >> 16, sums.bad_client & 0xFFFF]).astype(jnp.float32)
     bad = jnp.zeros((layout.devices, 2), jnp.float32).at[jax.lax.axis_index(AXIS)].set(halves)
-    packed, unpack = ravel_pytree((sums.reply, sums.weight, sums.loss, bad))
-    reply, weight, loss, bad = unpack(jax.lax.psum(packed, AXIS))
+    packed, unpack = ravel_pytree((sums[:4], bad))
+    totals, bad = unpack(jax.lax.psum(packed, AXIS))
     high, low = bad.astype(jnp.int32).T
-    return _Sums(reply, weight, loss, jnp.min((high << 16) | low))
+    return _Sums(totals[0], totals[1], totals[2], totals[3], jnp.min((high << 16) | low))
 
 
 def _kept(memory: Memory, clients: Int[Array, " group"], parts: list[Memory]) -> Memory:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,26 +11,36 @@ import numpy as np
 from headstart.algorithms.contract import Algorithm, Memory, State
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
+from headstart.keys import Keys
 from headstart.models.contract import Model
 from headstart.models.objective import Classification
 from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
-from headstart.simulation.federation import Federation, Keys
+from headstart.simulation.federation import Federation
+from headstart.simulation.gradients import GradientCount
 from headstart.simulation.layout import Layout, mesh_of, named, replicate, suited
 from headstart.simulation.readahead import ReadAhead
-from headstart.simulation.rounds import CAPACITY, NOBODY, memory_for_all, run_rounds
+from headstart.simulation.rounds import CAPACITY, NOBODY, RoundLog, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
 from headstart.simulation.stationarity import gradient_norm_squared
 from headstart.trees import size
 
+LOSS = "clients.loss"
+
 
 class Progress(NamedTuple):
-    """Where a run stands; all that is needed to go on."""
+    """Where a run stands; all that is needed to resume it."""
 
     round: int
     state: State
     memory: Memory
-    losses: np.ndarray
-    """Mean training loss of each round since the losses were last taken out."""
+    log: Mapping[str, np.ndarray] = {}
+    """What clients (their mean) and server reported in each round since the log was last taken out:
+    ``clients.loss``, ``server.update_norm`` …"""
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Mean training loss of each of these rounds."""
+        return self.log.get(LOSS, np.zeros(0))
 
 
 class Simulation:
@@ -64,9 +75,8 @@ class Simulation:
         self._init_key = keys.init
         self.layout = self._layout(layout)
         self.keys = replicate(self.layout.mesh, keys)
-        self.read_ahead = ReadAhead(
-            data, keys.sampling, known=data.known_clients, active=self.active
-        )
+        self.read_ahead = ReadAhead(data, keys, known=data.known_clients, active=self.active)
+        self._costs = GradientCount(data, algorithm, keys, self.active)
         self.federation = Federation.from_dataset(
             data, Classification(model, data.schema), self.layout.mesh
         )
@@ -74,15 +84,15 @@ class Simulation:
     def start(self) -> Progress:
         """Before the first round."""
         state, memory = self._fresh()
-        return self._on_mesh(Progress(0, state, memory, np.zeros(0)))
+        return self._on_mesh(Progress(0, state, memory))
 
     def shapes(self) -> Progress:
         """What :meth:`start` returns, as shapes only: the frame a checkpoint must fit."""
         state, memory = jax.eval_shape(self._fresh)
-        return Progress(0, state, memory, np.zeros(0))
+        return Progress(0, state, memory)
 
     def advance(self, progress: Progress, rounds: int) -> Progress:
-        """So many rounds further; DivergedError if a client's reply is not finite."""
+        """The state after so many more rounds; DivergedError if a reply is not finite."""
         progress = self._on_mesh(progress)
         while rounds > 0:
             count = min(rounds, CAPACITY)
@@ -93,8 +103,9 @@ class Simulation:
             )  # fmt: skip
             if int(log.bad_client) != NOBODY:
                 raise self._diverged(progress.round + int(log.done), int(log.bad_client))
-            losses = np.concatenate([progress.losses, np.asarray(log.losses)[:count]])
-            progress = Progress(progress.round + count, state, memory, losses)
+            progress = Progress(
+                progress.round + count, state, memory, _extended(progress.log, log, count)
+            )
             rounds -= count
         return progress
 
@@ -105,25 +116,34 @@ class Simulation:
         progress = self._on_mesh(progress)
         return evaluate(
             self.algorithm, progress.state, progress.memory, self.federation,
-            self.keys.adaptation, clients=self.evaluated, steps=steps, layout=self.layout,
+            self.keys, clients=self.evaluated, steps=steps, layout=self.layout,
             adapt_on=adapt_on, most=max(most, *steps),
         )  # fmt: skip
 
     def gradient_norm_squared(self, progress: Progress) -> float:
-        """‖∇F‖² at the latest random iterate, over the evaluated known clients' training data."""
-        algorithm: Any = self.algorithm
+        """‖∇F‖² where the algorithm says, over the evaluated known clients' training data."""
+        measured = self.algorithm.measured(self._on_mesh(progress).state)
         known = self.evaluated[self.evaluated < self.data.known_clients]
         return float(
             gradient_norm_squared(
-                self._on_mesh(progress).state.iterate, self.federation, known.astype(np.int32),
-                inner_lr=algorithm.inner_lr, inner_steps=getattr(algorithm, "inner_steps", 0),
+                measured.params, self.federation, known.astype(np.int32),
+                inner_lr=measured.inner_lr, inner_steps=measured.inner_steps,
                 most=int(np.max(np.asarray(self.data.train_counts)[known])),
             )
         )  # fmt: skip
 
     def gradient_evaluations(self, rounds: int) -> int:
-        """What so many rounds cost; a Hessian-vector product counts as two gradients."""
-        return rounds * self.active * self.algorithm.gradients_per_update
+        """What so many rounds cost; a Hessian-vector product counts as two gradients.
+
+        Where the cost depends on a client's size, the rounds' clients are drawn again.
+        """
+        return self._costs.until(rounds)
+
+    @property
+    def gradients_per_client(self) -> float:
+        """What one client spends in a round, on average over the known ones."""
+        mean = self._costs.mean
+        return int(mean) if mean.is_integer() else mean
 
     def _fresh(self) -> tuple[State, Memory]:
         state = self.algorithm.init(self.model.init(self._init_key, self.data.schema))
@@ -149,19 +169,22 @@ class Simulation:
 
     def _diverged(self, round: int, client: int) -> DivergedError:
         name = self.data.name(client)
-        rate = getattr(self.algorithm, "local_lr", None)
-        smaller = None if rate is None else min(rate / 10, 0.1)
-        remedy = "" if rate is None else f"; try algorithm.local_lr={smaller:g} (now {rate:g})"
-        if hasattr(self.algorithm, "inner_steps") and self.algorithm.inner_steps:
-            remedy += f" or algorithm.inner_lr={self.algorithm.inner_lr / 10:g}"  # type: ignore[attr-defined]
-        if getattr(self.algorithm, "server_optimizer", None):
-            remedy += " or a smaller algorithm.server_lr"
         return DivergedError(
             f"training diverged in round {round + 1} at client {name}: its update is not finite, "
-            f"most likely because the steps are too large{remedy}",
+            f"most likely because the steps are too large; try {self.algorithm.smaller_steps}",
             round=round + 1,
             client=name,
         )
+
+
+def _extended(log: Mapping[str, np.ndarray], more: RoundLog, count: int) -> dict[str, np.ndarray]:
+    """The log with the first ``count`` rounds of another call behind it."""
+    new = {f"clients.{name}": values for name, values in more.clients.items()}
+    new |= {f"server.{name}": values for name, values in more.server.items()}
+    return {
+        name: np.concatenate([log.get(name, np.zeros(0)), np.asarray(values)[:count]])
+        for name, values in new.items()
+    }
 
 
 def _some_of_each(data: FederatedDataset, most: int | None, seed: int) -> np.ndarray:
