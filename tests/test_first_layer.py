@@ -10,7 +10,7 @@ from headstart.data.federated import Schema
 from headstart.meta import METHODS, MetaBatches, meta_value_and_gradient
 from headstart.models.cnn import cnn
 from headstart.models.mlp import mlp
-from headstart.models.objective import Classification
+from headstart.models.objectives import Classification
 
 SHAPE, CLASSES, UNITS = (4, 6, 1), 3, 20
 SIZES = {"inner": 5, "outer": 7, "hessian": 6}

@@ -17,10 +17,10 @@ from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset, Schema
 from headstart.machine import use_all_cores
 from headstart.meta import MetaBatches, meta_value_and_gradient
+from headstart.models import Classification
 from headstart.models.cnn import cnn
 from headstart.models.contract import Model
 from headstart.models.mlp import mlp
-from headstart.models.objective import Classification
 from headstart.simulation.simulation import Simulation
 from headstart.trees import size
 

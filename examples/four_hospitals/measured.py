@@ -125,7 +125,7 @@ def scores(
     simulation = simulated(data, plan, way, options, seed)
     done = simulation.advance(simulation.start(), plan.rounds)
     found = simulation.evaluate(done, steps, most=max(steps))
-    return found.accuracy[:, steps], found.loss[:, steps]
+    return found.values["accuracy"][:, steps], found.loss[:, steps]
 
 
 def by_themselves(
@@ -178,7 +178,7 @@ def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarr
             progress = simulation.start()
         progress = simulation.advance(progress, int(options["rounds"]) - progress.round)
         scored = simulation.evaluate(progress, [0], most=1)
-        found.append((scored.accuracy[:, 0], scored.loss[:, 0]))
+        found.append((scored.values["accuracy"][:, 0], scored.loss[:, 0]))
     accuracy, loss = zip(*found, strict=True)
     return np.array(accuracy), np.array(loss)
 

@@ -15,39 +15,67 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headstart import algorithms, data, models
+    from headstart import aggregation, algorithms, data, machine, models, testing
+    from headstart.aggregation import aggregated
     from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
     from headstart.errors import HeadstartError
     from headstart.meta import MetaBatches, meta_gradient
-    from headstart.runs import EvaluationOptions, PersonalModel, Run, load_run, train
+    from headstart.parts import Parts
+    from headstart.runs import (
+        EarlyStopping,
+        EvaluationOptions,
+        Listener,
+        PersonalModel,
+        Run,
+        load_model,
+        load_run,
+        train,
+    )
+    from headstart.runs.comparing import Comparison, compare
 
 __version__ = "0.1.0"
 
 __all__ = [
     "APFL",
     "ARUBA",
+    "Comparison",
+    "EarlyStopping",
     "EvaluationOptions",
     "FedAvg",
     "HeadstartError",
+    "Listener",
     "Local",
     "MetaBatches",
+    "Parts",
     "PerFedAvg",
     "PersonalModel",
     "Run",
+    "aggregated",
+    "aggregation",
     "algorithms",
+    "compare",
     "data",
+    "load_model",
     "load_run",
+    "machine",
     "meta_gradient",
     "models",
+    "testing",
     "train",
 ]
 
-_PARTS = ("algorithms", "data", "models")
+_PARTS = ("aggregation", "algorithms", "data", "machine", "models", "testing")
 _HOMES = {
+    "headstart.aggregation": ("aggregated",),
     "headstart.algorithms": ("APFL", "ARUBA", "FedAvg", "Local", "PerFedAvg"),
     "headstart.errors": ("HeadstartError",),
     "headstart.meta": ("MetaBatches", "meta_gradient"),
-    "headstart.runs": ("EvaluationOptions", "PersonalModel", "Run", "load_run", "train"),
+    "headstart.parts": ("Parts",),
+    "headstart.runs": (
+        *("EarlyStopping", "EvaluationOptions", "Listener", "PersonalModel", "Run"),
+        *("load_model", "load_run", "train"),
+    ),
+    "headstart.runs.comparing": ("Comparison", "compare"),
 }
 
 

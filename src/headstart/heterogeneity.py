@@ -1,6 +1,7 @@
 r"""How different the clients are: distances between their data, and what these say (P §4.1).
 
-- Total variation of the labels, ½ Σ_c |p_i(c) − p(c)|: what class imbalance alone can do.
+- Total variation of the labels, ½ Σ_c |p_i(c) − p(c)|: what class imbalance alone can do. Numbers
+  are taken by the tenths of all training labels they fall into.
 - 1-Wasserstein of the examples: what it costs to carry one client's data over to another's. An
   example is its decoded features beside its label, z = (x, λ/√2 · onehot(y)): two examples of
   different classes are λ apart even if they look the same, and λ is the median distance of the
@@ -63,13 +64,59 @@ class Similarity:
 
 
 def label_distributions(data: FederatedDataset) -> np.ndarray:
-    """Shares of the classes among each client's training labels, (clients, classes)."""
+    """Shares of the classes among each client's training labels, (clients, classes).
+
+    Of numbers: shares of the tenths of all labels. Of labels that are on or off: each one's share
+    of all that are on, and last the share of examples with none.
+    """
+    kinds = _label_kinds(data)
     rows = []
     for client in range(data.known_clients):
         start, count = int(data.offsets[client]), int(data.train_counts[client])
-        labels = np.asarray(data.y[start : start + count]).ravel()
-        rows.append(np.bincount(labels, minlength=data.schema.classes) / len(labels))
+        counts = kinds.counts(np.asarray(data.y[start : start + count]))
+        rows.append(counts / counts.sum())
     return np.array(rows)
+
+
+def label_names(data: FederatedDataset) -> list[str]:
+    """What the columns of :func:`label_distributions` are called."""
+    return _label_kinds(data).names
+
+
+class _Kinds(NamedTuple):
+    """Labels as one of several kinds: their names, and how to count them."""
+
+    names: list[str]
+    counts: Callable[[np.ndarray], np.ndarray]
+
+
+def _label_kinds(data: FederatedDataset) -> _Kinds:
+    schema = data.schema
+    names = [str(name) for name in schema.class_names or range(schema.classes)]
+    if schema.target == "number":
+        return _tenths(data)
+    if schema.target == "labels":
+        return _Kinds([*names, "none"], _count_labels)
+    return _Kinds(names, lambda y: np.bincount(y.ravel(), minlength=schema.classes))
+
+
+def _count_labels(y: np.ndarray) -> np.ndarray:
+    none = np.count_nonzero(~np.any(y, axis=1))
+    return np.append(np.sum(y, axis=0, dtype=np.int64), none)
+
+
+def _tenths(data: FederatedDataset) -> _Kinds:
+    """Numbers (the first of several) by the tenth of the known clients' labels they are in."""
+    last = int(data.offsets[data.known_clients])
+    values = np.asarray(data.y[:last]).reshape(last, -1)[:, 0]
+    cuts = np.quantile(values, np.linspace(0.1, 0.9, 9))
+    names = [*(f"≤ {cut:.3g}" for cut in cuts), f"> {cuts[-1]:.3g}"]
+
+    def counts(y: np.ndarray) -> np.ndarray:
+        places = np.searchsorted(cuts, y.reshape(len(y), -1)[:, 0])
+        return np.bincount(places, minlength=len(names))
+
+    return _Kinds(names, counts)
 
 
 def total_variation(data: FederatedDataset, *, clients: int = 1000, seed: int = 0) -> Distances:
@@ -86,7 +133,8 @@ def total_variation(data: FederatedDataset, *, clients: int = 1000, seed: int = 
         counts = rng.multinomial(size, mean, size=20 * CHANCE_DRAWS)
         return (0.5 * np.sum(np.abs(counts / size - mean), axis=1)).tolist()
 
-    sizes = [data.y[:1].size * int(data.train_counts[client]) for client in chosen]
+    each = data.y[:1].size if data.schema.target == "class" else 1
+    sizes = [each * int(data.train_counts[client]) for client in chosen]
     return Distances(chosen, pairwise, to_mean, "exact", _by_chance(sizes, drawn))
 
 
@@ -183,8 +231,20 @@ def _clouds(
 def as_points(data: FederatedDataset, rows: np.ndarray, *, seed: int = 0) -> np.ndarray:
     """Examples as points: features beside the label, which weighs as much as they do."""
     weight = _label_weight(data, np.random.default_rng(seed))
-    labels = _one_hot(np.asarray(data.y[rows]), data.schema.classes)
+    labels = _label_points(data, rows)
     return np.concatenate([_features(data, rows), weight / math.sqrt(2) * labels], axis=1)
+
+
+def _label_points(data: FederatedDataset, rows: np.ndarray) -> np.ndarray:
+    """One hot number for a class; numbers with variance 1, so that two differ by √2 as well."""
+    y = np.asarray(data.y[rows])
+    if data.schema.target == "class":
+        return _one_hot(y, data.schema.classes)
+    values = y.reshape(len(y), -1).astype(float)
+    if data.schema.target == "labels":
+        return values
+    spread = np.std(np.asarray(data.y).reshape(len(data.y), -1), axis=0)
+    return values / np.where(spread > 0, spread, 1) / math.sqrt(values.shape[1])
 
 
 def _features(data: FederatedDataset, rows: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
-from headstart.trees import Scalar, Tree, add, scale, subtract
+from headstart.trees import Scalar, Tree, add, scale, subtract, where_leaf, zeros_like
 
 Method = Literal["exact", "first-order", "hessian-free"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -84,26 +84,38 @@ def meta_value_and_gradient(
     method: Method = "exact",
     delta: Scalar = DEFAULT_DELTA,
     first_layer: FirstLayer | None = None,
+    adapted: Sequence[bool] | None = None,
 ) -> tuple[Array, Tree]:
-    """The loss of the adapted model on the outer batch, and the meta-gradient.
+    r"""The loss of the adapted model on the outer batch, and the meta-gradient.
 
     With ``first_layer`` that layer's gradients are not written out where this saves work; the
-    result is the same up to rounding.
+    result is the same up to rounding. ``adapted`` says which leaves the inner steps move: with the
+    projection M on them, w_l = w_{l−1} − αM∇f(w_{l−1}), and a factor is I − α∇²f(w_l)M.
     """
     product = _product(loss, method, delta, batches)
-    if first_layer is not None and first_layer.pays(params, batches):
+    if first_layer is not None and adapted is None and first_layer.pays(params, batches):
         return first_layer.value_and_gradient(
             loss, params, batches, inner_lr=inner_lr, product=product
         )
-    gradient = jax.grad(loss)
+    gradient = jax.grad(lambda w, batch: loss(_stopped(w, adapted), batch))
     path = [params]
     for batch in batches.inner:
         path.append(add(path[-1], gradient(path[-1], batch), -inner_lr))
     value, d = jax.value_and_grad(loss)(path.pop(), batches.outer)
     if product is not None:
         for w, batch in zip(reversed(path), reversed(batches.hessian), strict=True):
-            d = add(d, product(w, d, batch), -inner_lr)
+            d = add(d, product(w, _projected(d, adapted), batch), -inner_lr)
     return value, d
+
+
+def _stopped(w: Tree, adapted: Sequence[bool] | None) -> Tree:
+    """w, constant in the leaves that are not adapted: their gradient is not even computed."""
+    return w if adapted is None else where_leaf(adapted, w, jax.lax.stop_gradient(w))
+
+
+def _projected(d: Tree, adapted: Sequence[bool] | None) -> Tree:
+    """Md."""
+    return d if adapted is None else where_leaf(adapted, d, zeros_like(d))
 
 
 def exact_product(loss: Loss, w: Tree, v: Tree, batch: Any) -> Tree:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 Tree: TypeAlias = PyTree[Array]
 Scalar: TypeAlias = Any  # a Python number or a traced scalar
@@ -59,6 +60,28 @@ def shortened(tree: Tree, longest: Scalar) -> Tree:
 def norm(a: Tree) -> Array:
     """‖a‖₂ over all leaves."""
     return jnp.sqrt(dot(a, a))
+
+
+def where_leaf(chosen: Sequence[bool], a: Tree, b: Tree) -> Tree:
+    """a's leaf where it is chosen, else b's."""
+    leaves, structure = jax.tree.flatten(a)
+    pairs = zip(leaves, jax.tree.leaves(b), chosen, strict=True)
+    return jax.tree.unflatten(structure, [u if first else v for u, v, first in pairs])
+
+
+def pick(a: Tree, chosen: Sequence[bool]) -> Tree:
+    """The tree with None in place of every leaf that is not chosen; ``eqx.combine`` joins such."""
+    leaves, structure = jax.tree.flatten(a)
+    kept = [leaf if keep else None for leaf, keep in zip(leaves, chosen, strict=True)]
+    return jax.tree.unflatten(structure, kept)
+
+
+def random_like(key: PRNGKeyArray, a: Tree, draw: Callable[..., Array]) -> Tree:
+    """A tree of a's shape whose leaves are drawn independently."""
+    leaves, structure = jax.tree.flatten(a)
+    keys = jax.random.split(key, max(1, len(leaves)))
+    drawn = [draw(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=False)]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def zeros_like(a: Tree) -> Tree:

@@ -21,6 +21,7 @@ NOT_RUN_HERE = {
     r"federate": "tests/flower runs federations over loopback",
     r"reproduce (?!$)": "tests/reproduction runs quick versions of every study",
     r"data get": "needs files or a network",
+    r".*fedprox:FedProx": "tests/test_adding_an_algorithm.py has the module, and runs it",
     r"(plan|diagnose) examples/mnist": "needs MNIST",
     r"data describe mnist": "needs MNIST",
     r".*--processes 3": "needs three hosts; tests/cli/test_processes.py runs two processes",

@@ -159,8 +159,8 @@ def giant(tmp_path: Path) -> Path:
         file.truncate(file.tell() + 16 * GIANT)
     schema = Schema(shape=(GIANT,), classes=2)
     arrays = {**{k: ArrayCard(**v) for k, v in card["arrays"].items()}, "x": ArrayCard(**x)}
-    card |= {"schema": asdict(schema), "arrays": {k: asdict(v) for k, v in arrays.items()}}
-    card["digest"] = combined(arrays, asdict(schema), 0)
+    card |= {"schema": schema.to_table(), "arrays": {k: asdict(v) for k, v in arrays.items()}}
+    card["digest"] = combined(arrays, schema.to_table(), 0)
     (folder / "store.json").write_text(json.dumps({k: v for k, v in card.items() if v is not None}))
     return folder
 

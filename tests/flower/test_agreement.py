@@ -11,6 +11,7 @@ import pytest
 from flower.federations import experiment, federation_in
 
 from headstart.algorithms import ALGORITHMS
+from headstart.flower.personal import personalize_site
 from headstart.flower.server_app import conduct
 from headstart.runs import load_run, run_experiment
 from headstart.runs.config import Experiment
@@ -56,6 +57,34 @@ def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> 
     for ours, theirs in zip(federated.clients, simulated.clients, strict=True):
         for column in ("train_examples", "test_examples", "classes", "kind"):
             assert ours[column] == theirs[column]
+
+
+def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
+    """The sites' sums give the RMSE and the R² of the simulation; nobody speaks of classes."""
+    rng = np.random.default_rng(0)
+    rows = ["client,a,b,label"]
+    for client in range(4):
+        for a, b in rng.normal(size=(30, 2)):
+            rows.append(f"{client},{a},{b},{a - 2 * b + client + 0.1 * rng.normal()}")
+    (tmp_path / "lines.csv").write_text("\n".join(rows) + "\n")
+    table = experiment().to_table() | {
+        "data": {"path": str(tmp_path / "lines.csv"), "new_clients": 1},
+        "objective": {"name": "regression", "metrics": ["rmse", "r2"]},
+    }
+    plan = Experiment.from_table(table)
+    simulated = run_experiment(plan, tmp_path / "simulated")
+    grid = federation_in(tmp_path / "federation", plan)
+    conduct(grid, tmp_path / "federation", tmp_path / "federated")
+    federated = load_run(tmp_path / "federated")
+    assert federated.summary["metric"] == simulated.summary["metric"]
+    for name in ("rmse", "r2"):
+        for group in (lambda s: s, lambda s: s["new_clients"]):
+            ours, theirs = (group(run.summary)[name] for run in (federated, simulated))
+            assert ours["after"]["mean"] == pytest.approx(theirs["after"]["mean"], rel=1e-3)
+    assert {client["classes"] for client in federated.clients} == {0}
+    site = tmp_path / "federation" / "sites" / "site-3" / "site.toml"
+    made = personalize_site(site)
+    assert made["metric"]["name"] == "rmse" and made["rmse_after"] > 0
 
 
 def variant(name: str) -> Experiment:

@@ -47,7 +47,8 @@ def test_loss_is_the_mean_of_the_scores_losses(model: Any, schema: Schema) -> No
     objective = Classification(model, schema)
     params, batch = model.init(jax.random.key(0), schema), batch_of(schema)
     score = jax.jit(objective.score)(params, batch)
-    assert score.loss.shape == score.correct.shape == score.finite.shape == (5,)
+    assert score.loss.shape == score.finite.shape == (5,)
+    assert score.statistics.shape == (5, 1)
     np.testing.assert_allclose(
         jax.jit(objective.loss)(params, batch), np.mean(score.loss), rtol=1e-6
     )
@@ -57,7 +58,7 @@ def test_loss_is_the_negative_log_probability_of_the_label() -> None:
     logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]]))
     score = score_of(TABLE, logits, jnp.array([0, 1]))
     np.testing.assert_allclose(score.loss, [math.log(2), math.log(5)], rtol=1e-6)
-    assert score.correct.tolist() == [1.0, 0.0]
+    assert score.statistics[:, 0].tolist() == [1.0, 0.0]
     assert score.finite.tolist() == [True, True]
 
 
@@ -66,7 +67,7 @@ def test_loss_is_the_negative_log_probability_of_the_label() -> None:
 def test_logits_that_are_not_numbers_are_never_correct(bad: float, label: int) -> None:
     for logits in ([bad] * 3, [bad, 0.0, 1.0], [0.0, 1.0, bad]):
         score = score_of(TABLE, jnp.array([logits]), jnp.array([label]))
-        assert score.correct.tolist() == [0.0]
+        assert score.statistics[:, 0].tolist() == [0.0]
         assert score.finite.tolist() == [False]
 
 
@@ -74,7 +75,7 @@ def test_a_sequence_scores_its_share_of_right_positions() -> None:
     y = jnp.array([[0, 1, 2, 0], [0, 0, 0, 0]])
     logits = 5.0 * jax.nn.one_hot(jnp.array([[0, 1, 2, 2], [1, 1, 1, 1]]), 3)
     score = score_of(TEXT, logits, y)
-    assert score.correct.tolist() == [0.75, 0.0]
+    assert score.statistics[:, 0].tolist() == [0.75, 0.0]
     right, wrong = (math.log(math.exp(5) + 2) - z for z in (5, 0))
     np.testing.assert_allclose(score.loss, [(3 * right + wrong) / 4, wrong], rtol=1e-5)
 
@@ -82,7 +83,7 @@ def test_a_sequence_scores_its_share_of_right_positions() -> None:
 def test_one_bad_position_spoils_its_sequence_only() -> None:
     logits = 5.0 * jax.nn.one_hot(jnp.zeros((2, 4), int), 3)
     score = score_of(TEXT, logits.at[0, 1, 2].set(jnp.nan), jnp.zeros((2, 4), int))
-    assert score.correct.tolist() == [0.0, 1.0]
+    assert score.statistics[:, 0].tolist() == [0.0, 1.0]
     assert score.finite.tolist() == [False, True]
 
 

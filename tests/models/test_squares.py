@@ -26,7 +26,7 @@ def test_loss_and_score_are_those_of_squared_errors() -> None:
     score = Classification(model, SCHEMA).score(params, (jnp.asarray(x), jnp.asarray(y)))
     expected = 0.5 * np.sum((h - np.eye(3)[y]) ** 2, axis=1)
     np.testing.assert_allclose(score.loss, expected, rtol=1e-5)
-    np.testing.assert_array_equal(score.correct, h.argmax(axis=1) == y)
+    np.testing.assert_array_equal(score.statistics[:, 0], h.argmax(axis=1) == y)
     loss = Classification(model, SCHEMA).loss(params, (jnp.asarray(x), jnp.asarray(y)))
     np.testing.assert_allclose(loss, expected.mean(), rtol=1e-5)
 

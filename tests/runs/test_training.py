@@ -22,9 +22,11 @@ from headstart.errors import (
     InputError,
     OutputError,
 )
+from headstart.models import Classification
 from headstart.runs import Experiment, Listener, RunDirectory, load_run, record, run_experiment
 from headstart.runs.checkpoint import checkpoints
 from headstart.runs.personal import personalize_file
+from headstart.simulation.constant import constant_answer
 from headstart.simulation.evaluation import Scores
 
 
@@ -249,7 +251,7 @@ def test_training_from_python_needs_no_folder() -> None:
     run = hs.train(
         tiny.federation(), tiny.MODEL, hs.PerFedAvg(**tiny.COMMON), rounds=3, participation=0.6
     )
-    assert [r["round"] for r in run.records] == [0, 1, 2, 3]
+    assert [r["round"] for r in run.records] == [0, 3]
     assert run.summary["new_clients"] is not None
     with pytest.raises(ConfigError, match="rounds=0"):
         hs.train(tiny.federation(), tiny.MODEL, hs.FedAvg(), rounds=0)
@@ -268,7 +270,7 @@ def test_a_collapsed_model_is_called_a_failure() -> None:
 
 def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
     data = tiny.federation()
-    scores = Scores(np.arange(5), np.zeros((5, 2)), np.full((5, 2), 0.6), np.zeros((5, 2), bool))
+    scores = scores_of(np.full((5, 2), 0.6))
     for began, worse in ((0.7, True), (0.6, False), (0.5, False)):
         first = {"round": 0, "accuracy": {"after": {"mean": began}}}
         found = record.failures(scores, data, 1, [first])
@@ -278,8 +280,16 @@ def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
 
 def test_a_constant_answer_that_is_as_good_is_mentioned() -> None:
     data = tiny.federation()
-    constant = np.mean([data.guess_accuracy(c) for c in range(5)])
-    for accuracy, said in ((constant - 0.01, True), (constant + 0.01, False)):
-        table = np.full((5, 2), accuracy)
-        scores = Scores(np.arange(5), table, table, np.zeros((5, 2), bool))
-        assert (record.constant_answer(scores, data, 1) is not None) is said
+    clients = [data.client(c) for c in range(5)]
+    wanted = np.mean([np.mean(c.y_test == np.bincount(c.y_train).argmax()) for c in clients])
+    constant = constant_answer(Classification(tiny.MODEL, data.schema), data, range(5))
+    assert constant is not None and constant.value == pytest.approx(wanted)
+    for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
+        scores = scores_of(np.full((5, 2), accuracy))
+        assert (record.constant_note(scores, data, 1, constant) is not None) is said
+
+
+def scores_of(accuracy: np.ndarray) -> Scores:
+    measure = Classification(tiny.MODEL, tiny.federation().schema).primary
+    finite = np.zeros(accuracy.shape, bool)
+    return Scores(np.arange(len(accuracy)), accuracy, finite, {"accuracy": accuracy}, (measure,))

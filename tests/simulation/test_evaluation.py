@@ -54,7 +54,7 @@ def test_scores_are_those_of_a_plain_loop(
         for step in (0, STEPS):
             loss, accuracy = slow_scores(engine, progress, client, step, adapt_on)
             assert scores.loss[client, step] == pytest.approx(loss, abs=2e-5)
-            assert scores.accuracy[client, step] == pytest.approx(accuracy, abs=1e-6)
+            assert scores.primary[client, step] == pytest.approx(accuracy, abs=1e-6)
     assert np.isnan(scores.loss[:, [1, 2, 4]]).all()
 
 
@@ -88,7 +88,7 @@ def test_a_model_that_is_not_finite_has_no_accuracy() -> None:
     scores = engine.evaluate(engine.start(), [0, 1, 2, 3], most=3)
     assert not scores.diverged[:, 0].any()
     assert scores.diverged[:, 3].any()
-    np.testing.assert_array_equal(np.isnan(scores.accuracy), scores.diverged)
+    np.testing.assert_array_equal(np.isnan(scores.primary), scores.diverged)
 
 
 def test_of_very_many_clients_a_random_choice_is_evaluated() -> None:

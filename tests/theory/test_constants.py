@@ -181,7 +181,7 @@ def test_sensitivity_to_the_example_against_all_derivatives_written_out() -> Non
 
         def loss(v: jax.Array, row: int) -> jax.Array:
             batch = (jnp.asarray(data.x[row : row + 1]), jnp.asarray(data.y[row : row + 1]))
-            return objective.score(back(v), batch).loss[0]
+            return objective.losses(back(v), batch)[0]
 
         g = jax.grad(loss)(flat, i) - jax.grad(loss)(flat, j)
         h = jax.hessian(loss)(flat, i) - jax.hessian(loss)(flat, j)

@@ -116,10 +116,6 @@ class APFL(LocalTraining):
         info = {"update_norm": norm(cohort.update)}
         return APFLState(add(state.params, cohort.update), state.round + 1), info
 
-    def model(self, state: APFLState) -> Tree:
-        """w."""
-        return state.params
-
     def personal_start(
         self, state: APFLState, memory: APFLMemory, task: Task, key: PRNGKeyArray
     ) -> APFLPersonal:

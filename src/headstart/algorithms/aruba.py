@@ -124,10 +124,6 @@ class ARUBA(LocalTraining):
         params = add(state.params, cohort.update)
         return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
 
-    def model(self, state: ARUBAState) -> Tree:
-        """φ."""
-        return state.params
-
     def personal_start(
         self, state: ARUBAState, memory: tuple[()], task: Task, key: PRNGKeyArray
     ) -> Refined:

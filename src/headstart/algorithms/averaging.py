@@ -203,10 +203,6 @@ class Averaging(PlainAdaptation):
             {"update_norm": norm(updates)},
         )
 
-    def model(self, state: AveragingState) -> Tree:
-        """w."""
-        return state.params
-
     def personal_start(
         self, state: AveragingState, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> Tree:

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
-from headstart.algorithms.contract import Cohort, Part, Reply
+from headstart.algorithms.contract import Cohort, CombiningRule, Part, Reply
 from headstart.trees import Tree, add, mean, weighted
 
 
-def cohort_of(replies: Sequence[Reply], *, asked: int, exist: int) -> Cohort:
-    """Weighted means, summed in the order of the replies."""
+def cohort_of(
+    replies: Sequence[Reply], *, asked: int, exist: int, rule: CombiningRule | None = None
+) -> Cohort:
+    """Weighted means, summed in the order of the replies; or what the rule makes of them."""
+    answered = jnp.int32(len(replies))
+    if rule is not None:
+        stacked: Reply = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
+        return combined(stacked, rule, answered=answered, asked=asked, exist=exist)
     parts = {name: [reply.parts[name] for reply in replies] for name in replies[0].parts}
     return Cohort(
         weighted_mean([Part(reply.update, reply.weight) for reply in replies]),
         {name: weighted_mean(found) for name, found in parts.items()},
-        answered=jnp.int32(len(replies)),
-        asked=asked,
-        exist=exist,
+        answered,
+        asked,
+        exist,
     )
+
+
+def combined(
+    replies: Reply, rule: CombiningRule, *, answered: Int[Array, ""], asked: int, exist: int
+) -> Cohort:
+    """What a rule makes of replies that are stacked along the first axis of every leaf."""
+    parts = {name: rule.combine(*part) for name, part in replies.parts.items()}
+    return Cohort(rule.combine(replies.update, replies.weight), parts, answered, asked, exist)
 
 
 def content_of(reply: Reply) -> dict[str, Tree]:

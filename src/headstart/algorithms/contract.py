@@ -17,8 +17,8 @@ comes in as keys: the same keys give the same numbers in every engine.
 
 An algorithm is a frozen Equinox module. Its step sizes are leaves, so that changing one does not
 compile again; what changes the program (step counts, names) is declared static. Every class is
-either abstract or final. Abstract methods must be written; ``label``, ``smaller_steps`` and
-``measured`` have defaults that may be replaced, and nothing else is overridden.
+either abstract or final. Abstract methods must be written; the others have defaults that may be
+replaced. A state is a named tuple with the shared model under ``params``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from headstart.first_layer import FirstLayer
 from headstart.keys import adaptation_start, adaptation_step
-from headstart.trees import Tree
+from headstart.trees import Tree, where_leaf
 
 Batch: TypeAlias = Any
 State: TypeAlias = PyTree
@@ -57,6 +57,21 @@ class Objective(Protocol):
         """Mean loss of the parameters on a batch."""
 
 
+class ModelParts(eqx.Module):
+    """Parameters that are treated apart."""
+
+    frozen: Tree
+    """Parameters that are not trained; None in place of every other leaf."""
+    adapted: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+    """Which of the trained leaves adaptation moves; None: all."""
+
+    def stopped(self, params: Tree) -> Tree:
+        """The parameters, constant where adaptation does not move them."""
+        if self.adapted is None:
+            return params
+        return where_leaf(self.adapted, params, jax.lax.stop_gradient(params))
+
+
 class Task(eqx.Module):
     """One client's loss and data: rows ``start … start + count − 1`` of arrays it may share.
 
@@ -70,10 +85,37 @@ class Task(eqx.Module):
     count: Int[Array, ""]
     most: int = eqx.field(static=True, default=0)
     """No client's split has more examples than this; 0 if that is not known."""
+    parts: ModelParts | None = None
+    """What of the model is frozen or not adapted; None if nothing is."""
+    adapting: bool = eqx.field(static=True, default=False)
+    """Whether the loss has no gradient in what is not adapted."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
-        """Mean loss on a batch."""
-        return self.objective.loss(params, batch)
+        """Mean loss on a batch; parameters that are not adapted are constants to adaptation."""
+        if self.adapting and self.parts is not None:
+            params = self.parts.stopped(params)
+        return self.objective.loss(self.whole(params), batch)
+
+    def whole(self, params: Tree) -> Tree:
+        """All parameters of the model, the frozen ones among them."""
+        return params if self.parts is None else eqx.combine(params, self.parts.frozen)
+
+    def for_adaptation(self) -> Task:
+        """The same task as adaptation steps see it."""
+        if self.parts is None or self.parts.adapted is None:
+            return self
+        fields = (self.objective, self.examples, self.start, self.count, self.most, self.parts)
+        return Task(*fields, adapting=True)
+
+    @property
+    def adapted(self) -> tuple[bool, ...] | None:
+        """Which leaves adaptation moves; None: all."""
+        return None if self.parts is None else self.parts.adapted
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The objective's, if the whole model is trained and adapted."""
+        return self.objective.first_layer if self.parts is None else None
 
     def batch(self, key: PRNGKeyArray, size: int) -> Batch:
         """Examples drawn uniformly with replacement from the client's rows."""
@@ -159,6 +201,16 @@ class Measured(NamedTuple):
     inner_steps: int
 
 
+class CombiningRule(Protocol):
+    """Combines the replies of a round; see :mod:`headstart.aggregation`."""
+
+    def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
+        """One tree from many, which are stacked along the first axis of every leaf."""
+
+    def needs(self) -> int:
+        """The fewest replies the rule can combine."""
+
+
 class Algorithm(eqx.Module):
     """The contract. See docs/adding-an-algorithm.md for a skeleton."""
 
@@ -189,9 +241,13 @@ class Algorithm(eqx.Module):
     def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
         """The next state, and numbers to record."""
 
-    @abstractmethod
     def model(self, state: State) -> Tree:
-        """The shared initial model."""
+        """The shared initial model: every state has it under the name ``params``."""
+        return state.params
+
+    def with_model(self, state: State, params: Tree) -> State:
+        """The state with another shared model."""
+        return state._replace(params=params)
 
     @abstractmethod
     def personal_start(
@@ -242,6 +298,16 @@ class Algorithm(eqx.Module):
         return "smaller steps"
 
     @property
+    def rule(self) -> CombiningRule | None:
+        """How a round's replies are combined; None: their weighted mean."""
+        return None
+
+    @property
+    def bits_per_number(self) -> int:
+        """Bits that a number of an update takes when it leaves a client."""
+        return 32
+
+    @property
     def measures_gradient_norm(self) -> bool:
         """Whether :meth:`measured` says where."""
         return False
@@ -259,6 +325,7 @@ class Algorithm(eqx.Module):
         steps: int | Int[Array, ""],
     ) -> Tree:
         """This client's own model after so many adaptation steps."""
+        task = task.for_adaptation()
 
         def advance(step: Int[Array, ""], personal: Personal) -> Personal:
             return self.personal_step(personal, task, adaptation_step(key, step))

@@ -64,10 +64,6 @@ class Local(PlainAdaptation):
         """Only the round counter moves."""
         return LocalState(state.params, state.round + 1), {}
 
-    def model(self, state: LocalState) -> Tree:
-        """The common random start: there is no shared model."""
-        return state.params
-
     def personal_start(
         self, state: LocalState, memory: Tree, task: Task, key: PRNGKeyArray
     ) -> Tree:

@@ -83,7 +83,8 @@ class PerFedAvg(Averaging):
             inner_lr=self.inner_lr,
             method=self.method,
             delta=self.delta,
-            first_layer=task.objective.first_layer,
+            first_layer=task.first_layer,
+            adapted=task.adapted,
         )
 
     def arranged(self, batches: list[Batch]) -> MetaBatches:

@@ -45,10 +45,10 @@ def compare(
 
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
-    from headstart.cli.progress import stage
     from headstart.errors import DivergedError
     from headstart.runs.compare import compare as run_all
     from headstart.runs.directory import next_free
+    from headstart.runs.progress import stage
 
     plans = _plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
@@ -87,6 +87,7 @@ def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> li
 def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
     from rich.console import Console
 
+    from headstart.metric import Metric
     from headstart.report.tables import comparison_table
 
     console = Console()
@@ -94,9 +95,16 @@ def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
         console = Console(width=100)
     console.print(comparison_table(result))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
-    done = [row for row in result["rows"] if row["seeds"] and not row["failed"]]
+    done = [row for row in result["rows"] if _can_be_ranked(row)]
     if done:
-        best = max(done, key=lambda row: row["known_clients"]["after"]["mean"])
+        metric = Metric.of(result)
+        best = max(done, key=lambda row: metric.gain(row["known_clients"]["after"]["mean"], 0.0))
         finished = folder / Path(best["runs"][0]).parent / f"seed-{best['seeds'][0]}"
         run = shlex.quote(str(finished))
         typer.echo(f"next: headstart personalize {run} --data one-clients-examples.csv")
+
+
+def _can_be_ranked(row: dict[str, Any]) -> bool:
+    return bool(
+        row["seeds"] and not row["failed"] and row["known_clients"]["after"]["mean"] is not None
+    )

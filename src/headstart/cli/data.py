@@ -33,8 +33,9 @@ def list_sources(as_json: Json = False) -> None:
     Example: headstart data list
     """
     from headstart.data import SOURCES
+    from headstart.extensions import available
 
-    rows = [_source_row(name) for name in SOURCES]
+    rows = [_source_row(name) for name in available("source", SOURCES)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -79,10 +80,10 @@ def get(source: Annotated[str, typer.Argument(help="A name of `headstart data li
     """
     from rich.console import Console
 
-    from headstart import options
-    from headstart.data import SOURCES, files
+    from headstart.data import files
+    from headstart.data.sources import find_source
 
-    known = options.choose(SOURCES, source, "source")
+    known = find_source(source, "source")
     with Console(stderr=True).status(f"getting {source} …"):
         paths = files.get(known.files)
         known.load()
@@ -144,9 +145,10 @@ def _client_number(data: FederatedDataset, client: str) -> int:
 
 
 def _source_row(name: str) -> dict[str, Any]:
-    from headstart.data import SOURCES, files
+    from headstart.data import files
+    from headstart.data.sources import find_source
 
-    source = SOURCES[name]
+    source = find_source(name, "source")
     return {
         "name": name,
         "summary": source.summary,
@@ -160,11 +162,11 @@ def _source_row(name: str) -> dict[str, Any]:
 
 
 def _rights(source: str | None) -> dict[str, str]:
-    from headstart.data import SOURCES
+    from headstart.data.sources import find_source
 
     if source is None:
         return {}
-    known = SOURCES[source]
+    known = find_source(source, "data.source")
     return {"licence": known.licence, "citation": known.citation, "home": known.home}
 
 
@@ -174,11 +176,16 @@ def _overview(about: dict[str, Any]) -> Table:
         if key in ("description", "options", "columns"):
             continue
         if isinstance(value, dict):
-            value = f"{value['min']} … {value['max']}, median {value['median']}"
+            low, high, middle = (_short(value[key]) for key in ("min", "max", "median"))
+            value = f"{low} … {high}, median {middle}"
         table.add_row(key.replace("_", " "), str(value))
     options = ", ".join(f"{key}={value}" for key, value in about["options"].items())
     table.add_row("options", options)
     return table
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _columns(columns: list[dict[str, Any]]) -> Table:

@@ -27,12 +27,13 @@ def build(
     """The complete ``[data]`` table of what was asked for, and its data."""
     from headstart.data import build as data_build
     from headstart.errors import ConfigError
+    from headstart.models.objectives import resolve_objective, target_of
     from headstart.options import convert
     from headstart.runs.config import apply_setting
 
     table = table_of(target)
     for setting in settings or []:
-        inside = setting.startswith(("data.", "seed="))
+        inside = setting.startswith(("data.", "objective.", "seed="))
         apply_setting(table, setting if inside else f"data.{setting}")
     if not isinstance(table.get("data", {}), dict):
         raise ConfigError("data must be a table: [data]")
@@ -40,13 +41,15 @@ def build(
     if chosen < 0:
         raise ConfigError(f"seed={chosen} must be at least 0")
     resolved = data_build.resolve(table.get("data", {}))
-    return resolved, data_build.build(resolved, seed=chosen)
+    labels = target_of(resolve_objective(table.get("objective", {})))
+    return resolved, data_build.build(resolved, seed=chosen, target=labels)
 
 
 def table_of(target: str | None) -> dict[str, Any]:
     """What an experiment file would say for this source, path or experiment file."""
     from headstart.data import SOURCES
     from headstart.errors import ConfigError
+    from headstart.extensions import available
     from headstart.runs.config import read_toml
 
     if target is None:
@@ -57,6 +60,9 @@ def table_of(target: str | None) -> dict[str, Any]:
         return read_toml(Path(target))
     if Path(target).exists():
         return {"data": {"path": target}}
+    sources = available("source", SOURCES)
+    if target in sources or ":" in target:
+        return {"data": {"source": target}}
     raise ConfigError(
-        f"{target!r} is neither a source nor a file or folder; sources are {', '.join(SOURCES)}"
+        f"{target!r} is neither a source nor a file or folder; sources are {', '.join(sources)}"
     )

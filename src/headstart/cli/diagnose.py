@@ -59,13 +59,13 @@ def diagnose(
 
       headstart diagnose patients.csv --set data.client=hospital --set data.label=disease
     """
-    from headstart.cli.progress import stage
     from headstart.diagnosis import diagnose as run_diagnosis
     from headstart.diagnosis import reading_of
     from headstart.diagnosis.page import write_diagnosis
     from headstart.errors import OutputError
     from headstart.runs import load_experiment
     from headstart.runs.directory import next_free
+    from headstart.runs.progress import stage
 
     if out is not None and out.exists():
         raise OutputError(f"{out} exists already; choose another folder with --out")

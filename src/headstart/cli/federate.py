@@ -186,6 +186,7 @@ def personalize(
       headstart federate personalize site.toml --steps 5
     """
     _need_flower()
+    from headstart.cli.personalize import scored
     from headstart.flower.personal import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
@@ -194,9 +195,7 @@ def personalize(
         return
     typer.echo(
         f"{result['site']}: {result['train_examples']} examples to adapt on, "
-        f"{result['test_examples']} kept aside\naccuracy on these: "
-        f"{100 * result['accuracy_before']:.1f} % before, {100 * result['accuracy_after']:.1f} % "
-        f"after {result['steps']} steps\nmodel in {result['model']}"
+        f"{result['test_examples']} kept aside\n{scored(result)}\nmodel in {result['model']}"
     )
 
 
@@ -210,6 +209,7 @@ def up(
         int | None, typer.Option(min=1, help="How many sites train; default 4 of the digits.")
     ] = None,
     settings: Settings = None,
+    seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
     out: Out = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the federation in --out.")
@@ -233,8 +233,9 @@ def up(
     from headstart.flower.whole import run_whole
 
     shown = Shown(as_json)
+    chosen = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
     run = run_whole(
-        experiment, settings or [], clients=clients, out=out, resume=resume, insecure=insecure,
+        experiment, chosen, clients=clients, out=out, resume=resume, insecure=insecure,
         hear=shown.hear, say=shown.say, trying=_how_to_go_on,
     )  # fmt: skip
     _results(run, page=page, as_json=as_json)
@@ -264,12 +265,12 @@ class Shown:
             done = event["round"]
             return f"{self.rounds} rounds" + (f", {done} of them done (resumed)" if done else "")
         if kind == "evaluated":
-            from headstart.cli.progress import accuracies
+            from headstart.runs.progress import before_after
 
             return (
-                f"  before round {event['round'] + 1}: {accuracies(event)}"
+                f"  before round {event['round'] + 1}: {before_after(event)}"
                 * (event["round"] < self.rounds)
-                or f"  in the end: {accuracies(event)}"
+                or f"  in the end: {before_after(event)}"
             )
         if kind == "round":
             return self._round(event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -16,11 +17,13 @@ from headstart.cli import (
     federate,
     personalize,
     plan,
+    predict,
     report,
     reproduce,
     run,
 )
 from headstart.errors import DataWarning, HeadstartError, ProcessLostError
+from headstart.extensions import search_in
 from headstart.machine import use_all_cores, use_compilation_cache
 
 app = typer.Typer(
@@ -33,6 +36,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("compare")(compare.compare)
 app.command("personalize")(personalize.personalize)
+app.command("predict")(predict.predict)
 app.command("diagnose")(diagnose.diagnose)
 app.command("plan")(plan.plan)
 app.command("report")(report.report)
@@ -45,6 +49,8 @@ def main() -> None:
     """Entry point: 0 on success, 2 on bad input, 1 on failure; never a traceback for a mistake."""
     use_compilation_cache()
     use_all_cores()
+    if sys.argv[1:2] != ["federate"]:  # there a server's word must not import a site's own files
+        search_in(Path())
     warnings.showwarning = _show_warning
     try:
         app()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,12 @@ from headstart.cli.options import Json
 
 def personalize(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    data: Annotated[Path, typer.Option(help="The client's examples: CSV, Parquet or NPZ.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A client's examples: CSV, Parquet or NPZ.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="One of the run's own clients, by name or number.")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Adaptation steps; default: as the run was evaluated.")
     ] = None,
@@ -32,30 +37,40 @@ def personalize(
 ) -> None:
     """Make one client's own model from the shared one, and score it before and after.
 
-    Part of the file is kept aside: the model adapts on the rest and is scored on that part.
+    With --data, part of the file is kept aside: the model adapts on the rest and is scored on that
+    part. With --client, it is the model that the run scored in clients.csv.
 
-    Example:
+    Examples:
 
       headstart personalize runs/digits-per-fedavg-001 --data my-digits.csv --steps 3
-    """
-    from headstart.runs.personal import personalize_file
 
-    result = personalize_file(
-        run,
-        data,
-        steps=steps,
-        out=out,
-        label=label,
-        test_fraction=test_fraction,
-        seed=seed,
-        force=force,
-    )
+      headstart personalize runs/digits-per-fedavg-001 --client 17
+    """
+    from headstart.errors import ConfigError
+    from headstart.runs.personal import personalize_client, personalize_file
+
+    if (data is None) == (client is None):
+        raise ConfigError("give --data FILE, or --client NAME for one of the run's own clients")
+    if data is not None:
+        result = personalize_file(
+            run, data, steps=steps, out=out, label=label, test_fraction=test_fraction, seed=seed,
+            force=force,
+        )  # fmt: skip
+    else:
+        result = personalize_client(run, str(client), steps=steps, out=out, force=force)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
     typer.echo(
-        f"{data}: {result['train_examples']} examples to adapt on, {result['test_examples']} "
-        f"kept aside\naccuracy on these: {100 * result['accuracy_before']:.1f} % before, "
-        f"{100 * result['accuracy_after']:.1f} % after {result['steps']} steps\n"
-        f"model in {result['model']}"
+        f"{data or result['client']}: {result['train_examples']} examples to adapt on, "
+        f"{result['test_examples']} kept aside\n{scored(result)}\nmodel in {result['model']}"
     )
+
+
+def scored(result: dict[str, Any]) -> str:
+    """The primary metric before and after, in a line."""
+    from headstart.metric import Metric
+
+    metric = Metric.of(result)
+    before, after = (metric.text(result[f"{metric.name}_{w}"]) for w in ("before", "after"))
+    return f"{metric.word} on these: {before} before, {after} after {result['steps']} steps"

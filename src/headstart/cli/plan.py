@@ -84,11 +84,15 @@ def plan(
     data = chosen.build_data()
     say = _say("training")
     models = models_on_the_way(chosen, data, rounds=rounds, count=points, progress=say)
+    model = chosen.build_model()
+    objective = chosen.build_objective(model, data.schema)
     found = estimate_from_data(
-        data, chosen.build_model(), models, inner_lr=options["inner_lr"], clients=clients,
-        examples=examples, seed=chosen.seed, progress=_say("constants, model"),
+        data, model, models, inner_lr=options["inner_lr"], clients=clients, examples=examples,
+        seed=chosen.seed, progress=_say("constants, model"), objective=objective,
     )  # fmt: skip
-    start = mean_loss(data, chosen.build_model(), models[0], clients=clients, examples=examples)
+    start = mean_loss(
+        data, model, models[0], clients=clients, examples=examples, objective=objective
+    )
     planned = make_plan(
         found.constants, Federation(data.known_clients, chosen.participation, start),
         epsilon=epsilon, inner_lr=inner_lr, inner_steps=inner_steps,
@@ -113,14 +117,16 @@ def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) 
     write_text(out, found.best.to_toml())
     frontier = found.frontier()
     if as_json:
-        keys = ("gradient_evaluations", "accuracy", "options")
+        keys = ("gradient_evaluations", found.metric.name, "options")
         typer.echo(
             json.dumps([dict(zip(keys, point, strict=True)) for point in frontier], indent=2)
         )
         return
     typer.echo("What no cheaper setting reached (held-out part of the training data):")
-    for cost, accuracy, options in frontier:
-        typer.echo(f"  {cost:>10,} gradients  {100 * accuracy:5.1f} %  {shortened(options)}")
+    metric = found.metric
+    what = "" if metric.is_share else f"{metric.word} "
+    for cost, value, options in frontier:
+        typer.echo(f"  {cost:>10,} gradients  {what}{metric.text(value):>7}  {shortened(options)}")
     typer.echo(f"{found.spent:,} gradient evaluations spent; the best setting is in {out}")
     typer.echo(f"next: headstart run {out}")
 

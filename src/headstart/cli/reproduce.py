@@ -70,8 +70,8 @@ def reproduce(
 
 
 def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> None:
-    from headstart.cli.progress import stage
     from headstart.reproduction import Results, carry_out
+    from headstart.runs.progress import stage
 
     with stage() as shown:
         done = carry_out(

@@ -51,11 +51,11 @@ def run(
 
       headstart run mnist.toml --processes 2
     """
-    from headstart.cli.progress import stage
     from headstart.errors import ConfigError, ProcessLostError
     from headstart.machine import Joining, join, leads, use_cores
     from headstart.runs import RunDirectory, load_experiment, run_experiment
     from headstart.runs.directory import next_free
+    from headstart.runs.progress import stage
 
     if (process_id is None) != (coordinator is None):
         raise ConfigError("--process-id and --coordinator belong together; give both or none")

@@ -137,7 +137,7 @@ class _Lines:
 
     def add(self, count: int) -> None:
         """So many more are done."""
-        from headstart.cli.progress import PLAIN_SECONDS
+        from headstart.runs.progress import PLAIN_SECONDS
 
         self.done += count
         now = time.monotonic()

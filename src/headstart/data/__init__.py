@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from headstart import options as _options
 from headstart.data.examples import read_examples, write_examples
 from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
 from headstart.data.partition import (
@@ -23,6 +22,7 @@ from headstart.data.partition import (
 )
 from headstart.data.pool import Pool
 from headstart.data.sources import SOURCES
+from headstart.data.sources import find_source as _find_source
 from headstart.data.sources.synthetic import Synthetic
 from headstart.data.store import StoreWriter, open_store, write_store
 from headstart.data.summary import describe
@@ -62,4 +62,4 @@ def load(name: str) -> Pool:
     >>> load("digits").x.shape
     (1797, 8, 8, 1)
     """
-    return _options.choose(SOURCES, name, "source").load()
+    return _find_source(name, "source").load()

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from headstart import options
-from headstart.data.federated import FederatedDataset
+from headstart.data.federated import FederatedDataset, Target
 from headstart.data.partition import PARTITIONS, Natural, Partition, options_of
 from headstart.data.pool import Pool, check_split
-from headstart.data.sources import SOURCES
+from headstart.data.sources import SOURCES, find_source
 from headstart.data.sources.source import Maker
 from headstart.data.store import is_store, open_store
 from headstart.errors import ConfigError
@@ -26,6 +26,8 @@ class DataOptions:
     source: str | None = None
     path: str | None = None
     """A folder with a file per client, a table with a column that names the client, or a store."""
+    given: str | None = None
+    """A description of data that were given from Python: they cannot be built from a file."""
     stored: bool | None = None
     """Whether the path is a store; by default, whether it looks like one."""
     partition: str | None = None
@@ -64,6 +66,8 @@ def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
     """
     shared, plan = _parse(table)
     found = options.as_table(shared)
+    if shared.given is not None:
+        return {"given": shared.given}
     if shared.stored:
         return {key: found[key] for key in _STORE}
     own = shared.path is not None
@@ -71,21 +75,29 @@ def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
     return kept | options.as_table(plan)
 
 
-def build(table: Mapping[str, Any], *, seed: int) -> FederatedDataset:
-    """The data set a ``[data]`` table describes; the seed alone decides what is random."""
+def build(table: Mapping[str, Any], *, seed: int, target: Target = "class") -> FederatedDataset:
+    """The data set a ``[data]`` table describes; the seed alone decides what is random.
+
+    ``target`` says how labels of the user's own files are read.
+    """
     shared, plan = _parse(table)
+    if shared.given is not None:
+        raise ConfigError(
+            f"the data of this run ({shared.given}) were given from Python and cannot be built "
+            "from its configuration; give them again: data=…"
+        )
     if shared.stored:
         return open_store(_expanded(str(shared.path)))
-    data = _split(shared, plan, seed)
+    data = _split(shared, plan, seed, target)
     return data.with_own_labels(seed) if shared.own_labels else data
 
 
-def _split(shared: DataOptions, plan: Plan, seed: int) -> FederatedDataset:
+def _split(shared: DataOptions, plan: Plan, seed: int, target: Target) -> FederatedDataset:
     new, fraction, least = shared.new_clients, shared.test_fraction, shared.min_examples
     if isinstance(plan, Maker):
         with _named():
             return plan.dataset(new_clients=new or 0, test_fraction=fraction, seed=seed)
-    pool = _pool(shared)
+    pool = _pool(shared, target)
     with _named():
         return pool.split(
             plan, new_clients=new, test_fraction=fraction, min_examples=least, seed=seed
@@ -99,6 +111,9 @@ def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
     own = options_of(maker) if maker else []
     first = {key: given[key] for key in _SHARED if key in given and key not in own}
     shared = options.build(DataOptions, first, "data")
+    if shared.given is not None:
+        options.refuse_unknown(given, ("given",), "data")
+        return shared, Natural()
     if shared.source is None and shared.path is None:
         shared = dataclasses.replace(shared, source="digits")
     _check_origin(shared, first)
@@ -120,7 +135,7 @@ def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
 
 def _maker(source: Any) -> type[Maker] | None:
     """What makes the clients of the source, if they are made."""
-    return SOURCES[source].maker if isinstance(source, str) and source in SOURCES else None
+    return find_source(source, "data.source").maker if isinstance(source, str) else None
 
 
 def _holds_store(path: str | None) -> bool:
@@ -168,7 +183,6 @@ def _check_origin(shared: DataOptions, given: Mapping[str, Any]) -> None:
         if not shared.path.strip():
             raise ConfigError("data.path is empty; give a folder or a table")
         return
-    options.choose(SOURCES, str(shared.source), "data.source")
     for key in _OWN_FILES:
         if key in given:
             raise ConfigError(
@@ -178,7 +192,7 @@ def _check_origin(shared: DataOptions, given: Mapping[str, Any]) -> None:
 
 
 def _default_partition(shared: DataOptions) -> str:
-    own_clients = shared.path is not None or SOURCES[str(shared.source)].natural
+    own_clients = shared.path is not None or find_source(str(shared.source), "data.source").natural
     return "natural" if own_clients else "class-groups"
 
 
@@ -195,7 +209,8 @@ def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> Non
         makers = [source for source, its in SOURCES.items() if key in options_of(its.maker)]
         if key not in known and makers:
             raise ConfigError(f"data.{key} is an option of data.source={makers[0]!r} only")
-    if name == "natural" and "source" in given and not SOURCES[given["source"]].natural:
+    source = given.get("source")
+    if name == "natural" and source and not find_source(source, "data.source").natural:
         raise ConfigError(
             f"data.partition='natural': {given['source']} does not say whose its examples are; "
             f"use one of {', '.join(p for p in PARTITIONS if p != 'natural')}"
@@ -220,9 +235,9 @@ def _new_clients(shared: DataOptions, plan: Plan) -> int | None:
     return new
 
 
-def _pool(shared: DataOptions) -> Pool:
+def _pool(shared: DataOptions, target: Target) -> Pool:
     if shared.path is None:
-        return SOURCES[str(shared.source)].load()
+        return find_source(str(shared.source), "data.source").load()
     from headstart.data.frames import Columns
     from headstart.data.tables import read_path
 
@@ -232,6 +247,7 @@ def _pool(shared: DataOptions) -> Pool:
         natural=shared.partition == "natural",
         classes=shared.classes,
         standardize=shared.standardize,
+        target=target,
     )
 
 

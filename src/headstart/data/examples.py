@@ -13,9 +13,11 @@ import numpy as np
 from headstart.data import frames
 from headstart.data.federated import Schema
 from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
-from headstart.data.labels import whole
+from headstart.data.labels import number, whole
 from headstart.errors import DataError, OutputError
 from headstart.files import write_bytes, write_text
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_examples(
@@ -39,6 +41,31 @@ def read_examples(
     return x, _known_labels(frame, schema, x.shape)
 
 
+def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
+    """Inputs without labels, made to fit the data a model was trained on, or one clear line.
+
+    Of a table the model's columns are taken by name; others are not looked at.
+    """
+    frame = _named_columns(Path(path), schema)
+    x = _fitted(frame, schema)
+    if schema.vocabulary:
+        _check_range(frame, x, schema.vocabulary, "token")
+        x = x.astype(np.int32)
+    return x
+
+
+def _named_columns(path: Path, schema: Schema) -> Frame:
+    if path.suffix.lower() == ".npz" or not schema.feature_names:
+        frame = frames.read(path, Columns(None))
+        warn_of_indices([frame])
+        return frame
+    try:
+        return frames.read(path, Columns(None, features=schema.feature_names))
+    except DataError as error:
+        text = str(error).replace("which data.features names", "which the model needs")
+        raise DataError(text) from None
+
+
 def write_examples(
     path: str | Path, x: np.ndarray, y: np.ndarray, schema: Schema, *, label: str = "label"
 ) -> None:
@@ -48,15 +75,16 @@ def write_examples(
     """
     path = Path(path)
     names = np.array(schema.class_names)
-    labels = names[y] if len(names) and not schema.vocabulary else y
+    named = len(names) and not schema.vocabulary and schema.target == "class"
+    labels = names[y] if named else y
     if path.suffix.lower() == ".npz":
         packed = io.BytesIO()
         np.savez_compressed(packed, x=x, y=labels)
         write_bytes(path, packed.getvalue())
-    elif path.suffix.lower() == ".csv" and not schema.vocabulary:
+    elif path.suffix.lower() == ".csv" and y.ndim == 1:
         write_text(path, _as_csv(x.reshape(len(x), -1), labels, schema, label))
     else:
-        kinds = ".npz" if schema.vocabulary else ".csv or .npz"
+        kinds = ".npz" if y.ndim > 1 else ".csv or .npz"
         raise OutputError(f"{path} must end in {kinds}")
 
 
@@ -88,7 +116,35 @@ def _fitted(frame: Frame, schema: Schema) -> np.ndarray:
     return x.reshape(len(x), *schema.shape)
 
 
+def label_numbers(frame: Frame) -> np.ndarray:
+    """Labels as numbers to predict, or one clear line."""
+    if frame.labels.ndim > 1:
+        return frame.labels.astype(np.float32)
+    values = [number(word) for word in frame.labels.tolist()]
+    bad = next((i for i, v in enumerate(values) if v is None or not abs(v) < _LARGEST), None)
+    if bad is not None:
+        raise DataError(
+            f"{frame.where(bad)} has label {str(frame.labels[bad])[:40]!r}, which is not a finite "
+            "number that fits 32 bits; fill or remove it, or set objective.name='classification'"
+        )
+    return np.array(values, np.float32)
+
+
+def _labels_that_are_on(frame: Frame, schema: Schema) -> np.ndarray:
+    y = frame.labels
+    if y.ndim != 2 or y.shape[1] != schema.classes or not np.isin(y, (0, 1)).all():
+        raise DataError(
+            f"{frame.path}: the model needs an NPZ file whose y has {schema.classes} numbers, 0 or "
+            "1, for each example"
+        )
+    return y.astype(np.uint8)
+
+
 def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.ndarray:
+    if schema.target == "number":
+        return label_numbers(frame)
+    if schema.target == "labels":
+        return _labels_that_are_on(frame, schema)
     if frame.labels.ndim > 1 or schema.vocabulary:
         if not schema.vocabulary or frame.labels.shape != shape:
             raise DataError(

@@ -11,24 +11,29 @@ clients cost a million integers, and the arrays may be memory-mapped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import InitVar, asdict, dataclass, field, replace
-from typing import Any
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, fields, replace
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
 from headstart.data import digest as digests
-from headstart.errors import DataError
+from headstart.errors import ConfigError, DataError
+from headstart.options import require_one_of
+
+Target = Literal["class", "number", "labels"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """What an example looks like, and how stored numbers become a model's input."""
 
     shape: tuple[int, ...]
-    classes: int
+    classes: int = 0
+    """How many classes there are, or labels that are on or off; 0 where labels are numbers."""
     vocabulary: int = 0
     """Number of different tokens; 0 when inputs are numbers."""
     shift: float | tuple[float, ...] = 0.0
@@ -36,6 +41,74 @@ class Schema:
     """Stored x becomes (x − shift) · scale; one number, or one per feature (last axis)."""
     feature_names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    target: Target = "class"
+    """A label is one class, a number (or several), or several labels that are on or off."""
+    targets: int = 1
+    """How many numbers a label has, with ``target="number"``."""
+    target_shift: float | tuple[float, ...] = 0.0
+    target_scale: float | tuple[float, ...] = 1.0
+    """A stored number y becomes (y − shift) · scale, which is what the model learns to give."""
+
+    def __post_init__(self) -> None:
+        """Refuse labels no model could give."""
+        require_one_of(("class", "number", "labels"), target=self.target)
+        if self.outputs < 1:
+            raise DataError(f"classes={self.classes}: a model needs at least one output")
+
+    def __repr__(self) -> str:
+        """All fields; those that came later only where they say something.
+
+        Fingerprints of federated runs are made of this text.
+        """
+        shown = (f"{key}={value!r}" for key, value in self.to_table().items())
+        return f"Schema({', '.join(shown)})"
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Schema:
+        """From what a file holds, where tuples have become lists."""
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
+        return cls(**fields)
+
+    def to_table(self) -> dict[str, Any]:
+        """All fields; those that came later only where they say something.
+
+        So data sets from before have the fingerprint they always had.
+        """
+        later = {"target": "class", "targets": 1, "target_shift": 0.0, "target_scale": 1.0}
+        table = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in table.items() if k not in later or v != later[k]}
+
+    @property
+    def outputs(self) -> int:
+        """Width of a model's output: a number for each class, label or target."""
+        return self.targets if self.target == "number" else self.classes
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of one example's label; one class per position of a text."""
+        if self.target == "class":
+            return self.shape if self.vocabulary else ()
+        return () if self.outputs == 1 and self.target == "number" else (self.outputs,)
+
+    @property
+    def label_type(self) -> np.dtype:
+        """How labels are stored."""
+        return np.dtype({"class": "int32", "number": "float32", "labels": "uint8"}[self.target])
+
+    def decode_target(self, y: Shaped[Array, "batch targets"]) -> Shaped[Array, "batch targets"]:
+        """Stored numbers as the model is to give them."""
+        shift, scale = (_along_last_axis(v, y) for v in (self.target_shift, self.target_scale))
+        return (y - shift) * scale
+
+    def restore_target(
+        self, outputs: Shaped[Array, "batch targets"]
+    ) -> Shaped[Array, "batch targets"]:
+        """What the model gives, in the units of the stored numbers."""
+        pair = (self.target_shift, self.target_scale)
+        shift, scale = (_along_last_axis(v, outputs) for v in pair)
+        return outputs / scale + shift
 
     def decode(self, x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch ..."]:
         """Stored inputs as the model sees them: tokens unchanged, numbers shifted and scaled."""
@@ -63,7 +136,9 @@ class FederatedDataset:
     """Many clients' examples. Clients kept out of training (*new clients*) come last."""
 
     x: Shaped[np.ndarray, "examples ..."]
-    y: Int[np.ndarray, "examples ..."]
+    y: Shaped[np.ndarray, "examples ..."]
+    """Class numbers; numbers with ``target="number"``; (examples, labels) of 0 and 1 with labels.
+    Of a text, one class number per position."""
     offsets: Int[np.ndarray, " clients+1"]
     train_counts: Int[np.ndarray, " clients"]
     schema: Schema
@@ -79,6 +154,19 @@ class FederatedDataset:
         """Refuse what no later step could use: empty clients, labels out of range, NaN."""
         for problem in misfits(self) or ([] if validated else bad_values(self)):
             raise DataError(problem)
+
+    def __repr__(self) -> str:
+        """What there is, in a line."""
+        new = f", {self.new_clients:,} of them new" if self.new_clients else ""
+        what = self.description or "no description"
+        return (
+            f"FederatedDataset({what}: {self.clients:,} clients{new}, {len(self.y):,} examples "
+            f"of shape {self.schema.shape})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The same, in a notebook."""
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     @property
     def clients(self) -> int:
@@ -98,6 +186,19 @@ class FederatedDataset:
     def name(self, client: int) -> str:
         """The client's name; its number if it has none."""
         return str(client) if self.names is None else str(self.names[client])
+
+    def number_of(self, client: str | int) -> int:
+        """A client by its number or its name; a name that looks like a number is a name."""
+        names = list(self.names or [])
+        if client in names:
+            return names.index(str(client))
+        text = str(client)
+        if text.isdecimal() and int(text) < self.clients:
+            return int(text)
+        raise DataError(
+            f"client {client} is not one of the {self.clients}: give 0 … {self.clients - 1}"
+            + (f" or a name such as {names[0]}" if names else "")
+        )
 
     def client(self, client: int) -> Client:
         """One client's examples."""
@@ -163,7 +264,7 @@ class FederatedDataset:
         """
         return self.stored_digest or digests.combined(
             {name: digests.card_of(array) for name, array in self.arrays().items()},
-            asdict(self.schema),
+            self.schema.to_table(),
             self.new_clients,
         )
 
@@ -177,15 +278,16 @@ class FederatedDataset:
         }
 
     def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
-        """How many labels of each class the client holds, both splits together."""
-        labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
-        return np.bincount(np.ravel(labels), minlength=self.schema.classes)
+        """How many labels of each class the client holds, both splits together.
 
-    def guess_accuracy(self, client: int) -> float:
-        """The held-out accuracy of always answering the client's most frequent training label."""
-        one = self.client(client)
-        guess = np.argmax(np.bincount(np.ravel(one.y_train), minlength=self.schema.classes))
-        return float(np.mean(one.y_test == guess))
+        Empty where labels are numbers.
+        """
+        labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
+        if self.schema.target == "number":
+            return np.zeros(0, np.int64)
+        if self.schema.target == "labels":
+            return labels.astype(np.int64).sum(axis=0)
+        return np.bincount(np.ravel(labels), minlength=self.schema.classes)
 
     def with_own_labels(self, seed: int = 0) -> FederatedDataset:
         """Every client names the classes in its own way: a random permutation each.
@@ -193,6 +295,8 @@ class FederatedDataset:
         Then one common model cannot serve two clients, whatever it computes, and what can be
         shared is how to learn from few examples.
         """
+        if self.schema.target != "class":
+            raise ConfigError("own_labels renames classes, which these data do not have")
         y = np.array(self.y)
         for client in range(self.clients):
             names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
@@ -251,7 +355,7 @@ def from_clients(
     sizes = np.array([len(p[0]) + len(p[2]) for p in parts])
     return FederatedDataset(
         x=x,
-        y=y.astype(np.int32),
+        y=y.astype(schema.label_type),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
         train_counts=np.array([len(p[0]) for p in parts]),
         schema=schema,
@@ -271,10 +375,34 @@ def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema)
             raise DataError(
                 f"client {name}: examples have shape {x.shape[1:]}, the schema says {schema.shape}"
             )
-        if len(y) and not (np.issubdtype(y.dtype, np.number) and np.all(y == np.floor(y))):
-            raise DataError(f"client {name} has labels that are not whole numbers")
-        if y.ndim > 2 or (y.ndim == 2 and not schema.vocabulary):
-            raise DataError(f"client {name} has labels of shape {y.shape[1:]}; give class numbers")
+        if len(y):
+            _refuse_labels(name, y, schema)
+
+
+def _refuse_labels(name: str, y: np.ndarray, schema: Schema) -> None:
+    """Labels must be what the schema says, before they are stored as such."""
+    words = y.dtype.kind not in "buif"
+    if schema.target == "number" and words:
+        raise DataError(f"client {name} has labels of type {y.dtype}; numbers are needed")
+    if schema.target != "number" and (words or not np.all(y == np.floor(y))):
+        raise DataError(
+            f"client {name} has labels that are not whole numbers; to predict quantities use "
+            'Schema(target="number")'
+        )
+    if not _label_shape_fits(y, schema):
+        wanted = {"class": "class numbers", "number": f"{schema.targets} for each example"}
+        raise DataError(
+            f"client {name} has labels of shape {y.shape[1:]}; give "
+            + wanted.get(schema.target, f"{schema.classes} for each example, 0 or 1")
+        )
+
+
+def _label_shape_fits(y: np.ndarray, schema: Schema) -> bool:
+    if schema.target == "labels":
+        return y.shape[1:] == (schema.classes,)
+    if schema.target == "number":
+        return y.shape[1:] == (schema.targets,) or (y.ndim == 1 and schema.targets == 1)
+    return y.ndim == 1 or (y.ndim == 2 and schema.vocabulary > 0)
 
 
 def problems(data: FederatedDataset) -> list[str]:
@@ -309,6 +437,8 @@ def misfits(data: FederatedDataset) -> list[str]:
             f"{len(data.x)} inputs, {len(data.y)} labels and {data.offsets[-1]} examples "
             "do not agree"
         )
+    if data.schema.target != "class" and not _label_shape_fits(data.y, data.schema):
+        found.append(f"labels have shape {data.y.shape[1:]}, the schema says {data.schema!r}")
     if data.x.shape[1:] != data.schema.shape:
         found.append(f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}")
     return found
@@ -316,14 +446,7 @@ def misfits(data: FederatedDataset) -> list[str]:
 
 def bad_values(data: FederatedDataset) -> list[str]:
     """Labels and inputs no model could take; every example is read, a piece at a time."""
-    found = []
-    bad = _first_row(data.y, lambda y: (y < 0) | (y >= data.schema.classes))
-    if bad is not None:
-        found.append(
-            f"client {_owner(data, bad)} has label {np.ravel(data.y[bad])[0]}, "
-            f"outside 0 … {data.schema.classes - 1}; "
-            "renumber the labels or raise data.classes"
-        )
+    found = bad_labels(data)
     bad = bad_inputs(data.x, data.schema)
     if bad is not None and data.schema.vocabulary:
         found.append(
@@ -336,6 +459,24 @@ def bad_values(data: FederatedDataset) -> list[str]:
             "fill or remove missing values first"
         )
     return found
+
+
+def bad_labels(data: FederatedDataset) -> list[str]:
+    """A label outside the classes, a number that is not finite, a label neither on nor off."""
+    number = data.schema.target == "number"
+    most = 1 if data.schema.target == "labels" else data.schema.classes - 1
+    bad = _first_row(data.y, lambda y: ~np.isfinite(y) if number else (y < 0) | (y > most))
+    if bad is None:
+        return []
+    owner = f"client {_owner(data, bad)} has"
+    if number:
+        return [f"{owner} a label that is not a finite number; fill or remove it first"]
+    if data.schema.target == "labels":
+        return [f"{owner} a label that is neither 0 nor 1"]
+    return [
+        f"{owner} label {np.ravel(data.y[bad])[0]}, outside 0 … {most}; "
+        "renumber the labels or raise data.classes"
+    ]
 
 
 def bad_inputs(x: np.ndarray, schema: Schema) -> int | None:

@@ -29,7 +29,8 @@ _INDEX_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 class Columns:
     """Which columns of a table are used, and for what."""
 
-    label: str = "label"
+    label: str | None = "label"
+    """None: there need be no labels."""
     client: str | None = None
     """The column that says whose each row is, if there is one."""
     features: tuple[str, ...] = ()
@@ -177,7 +178,7 @@ def _read_csv(path: Path, columns: Columns) -> Frame:
         path=path,
         columns=tuple(names),
         x=_numbers(path, [[row[i] for i in keep] for row in rows], header, keep, lines),
-        labels=words(columns.label),
+        labels=words(columns.label) if columns.label else _no_labels(len(rows)),
         clients=words(columns.client) if columns.client in header and columns.client else None,
         lines=lines,
         indices=indices,
@@ -207,13 +208,17 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     return header, rows, lines
 
 
-def _check_header(path: Path, header: Sequence[str], label: str) -> None:
+def _no_labels(rows: int) -> np.ndarray:
+    return np.full(rows, "0", dtype=np.str_)
+
+
+def _check_header(path: Path, header: Sequence[str], label: str | None) -> None:
     if not header:
         raise DataError(f"{path} is empty; it needs a first line with the names of the columns")
     twice = [name for i, name in enumerate(header) if name and name in header[:i]]
     if twice:
         raise DataError(f"{path} has two columns {twice[0]!r}; rename one")
-    if label not in header:
+    if label is not None and label not in header:
         raise DataError(
             f"{path} has no column {label!r}; name the one with the classes with data.label "
             f"(it has {_shown(header)})"
@@ -262,7 +267,9 @@ def _read_parquet(path: Path, columns: Columns) -> Frame:
         path=path,
         columns=tuple(names),
         x=x,
-        labels=_words(table.column(columns.label).to_pylist()),
+        labels=_words(table.column(columns.label).to_pylist())
+        if columns.label
+        else _no_labels(table.num_rows),
         clients=_words(table.column(client).to_pylist()) if client else None,
         indices=indices,
     )
@@ -321,6 +328,8 @@ def _read_npz(path: Path, columns: Columns) -> Frame:
         if getattr(columns, option):
             raise DataError(f"{path} has no named columns; leave out data.{option}")
     arrays = _npz_arrays(path)
+    if columns.label is None and "x" in arrays:
+        arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     for name in ("x", "y"):
         if name not in arrays:
             raise DataError(f"{path} has no array {name!r}; an NPZ file needs x and y")
@@ -369,7 +378,7 @@ def _npz_numbers(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 def _npz_labels(path: Path, y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind not in "buifU" or (y.ndim > 1 and y.dtype.kind not in "ui"):
+    if y.dtype.kind not in "buifU" or (y.ndim > 1 and y.dtype.kind not in "bui"):
         raise DataError(f"{path} has y of type {y.dtype}; whole numbers or words are needed")
     return _words(y.tolist()) if y.ndim == 1 else y.astype(np.int64)
 

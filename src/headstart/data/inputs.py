@@ -33,8 +33,13 @@ def matched_inputs(x: Any, schema: Schema) -> np.ndarray:
 
 
 def matched_labels(y: Any, schema: Schema) -> np.ndarray:
-    """Labels as class numbers; class names are accepted where the schema has them."""
+    """Labels as class numbers; class names are accepted where the schema has them.
+
+    Where labels are numbers to predict they stay as they are.
+    """
     y = np.asarray(y)
+    if schema.target != "class":
+        return y
     if y.dtype.kind not in "OUS" or not schema.class_names:
         return y
     numbers = {name: number for number, name in enumerate(schema.class_names)}

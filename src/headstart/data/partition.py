@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class ClassGroups:
     halves have no class in common. Without ``a`` (``a_test``) it is the largest even number the
     pool (the official test pool) allows.
     """
+
+    by_class: ClassVar[bool] = True
 
     clients: int = 20
     a: int | None = None
@@ -109,6 +111,8 @@ class Dirichlet:
     all of that class. No client gets an example twice, unless it needs more of a class than exist.
     """
 
+    by_class: ClassVar[bool] = True
+
     clients: int = 50
     alpha: float = 0.01
     examples: int = 1000
@@ -145,6 +149,8 @@ class DirichletLabels:
     Clients left with fewer than ``min_size`` are filled up with random examples of the client that
     has most at that moment.
     """
+
+    by_class: ClassVar[bool] = True
 
     clients: int = 20
     alpha: float = 0.5
@@ -187,6 +193,8 @@ class Shards:
 
     McMahan et al. 2017, §3: with two shards most clients hold two classes.
     """
+
+    by_class: ClassVar[bool] = True
 
     clients: int = 20
     shards_per_client: int = 2

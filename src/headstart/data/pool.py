@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart.data.federated import FederatedDataset, Schema
-from headstart.data.partition import ClassGroups, Natural, Partition, Rows, name_of
+from headstart.data.partition import ClassGroups, Iid, Natural, Partition, Rows, name_of
 from headstart.errors import ConfigError
 
 
@@ -33,6 +33,14 @@ class Pool:
     standardize: bool = False
     """Shift and scale every feature by what the known clients train on."""
 
+    def __repr__(self) -> str:
+        """What there is, in a line."""
+        owners = "" if self.owner is None else f" of {len(np.unique(self.owner)):,} clients"
+        return (
+            f"Pool({self.name}: {len(self.y):,} examples{owners}, shape {self.schema.shape}; "
+            "split() gives them to clients)"
+        )
+
     def split(
         self,
         partition: Partition | None = None,
@@ -44,7 +52,8 @@ class Pool:
     ) -> FederatedDataset:
         """Give the examples to clients, each with a training and a held-out split.
 
-        Without a partition: the source's own clients, or class groups of 20 clients.
+        Without a partition: the source's own clients, or class groups of 20 clients (20 equal
+        clients where labels are not classes).
         ``new_clients`` of the clients, drawn at random, are kept out of training and stand last.
         A source that names its own new clients has all of them by default, or so many drawn.
         Clients with fewer than ``min_examples`` examples are left out; without it they are an
@@ -60,7 +69,7 @@ class Pool:
         deal, choose, cut = (
             np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)
         )
-        partition = partition or (Natural() if self.owner is not None else ClassGroups())
+        partition = partition or self._default_partition()
         rows, held = self._assign(partition, deal)
         natural = isinstance(partition, Natural)
         large = _large_enough(rows, held, min_examples)
@@ -78,7 +87,17 @@ class Pool:
             description=f"{self.name}, {name_of(partition)}",
         )
 
+    def _default_partition(self) -> Partition:
+        if self.owner is not None:
+            return Natural()
+        return ClassGroups() if self.schema.target == "class" else Iid()
+
     def _assign(self, partition: Partition, rng: np.random.Generator) -> tuple[Rows, Rows | None]:
+        if self.schema.target != "class" and getattr(partition, "by_class", False):
+            raise ConfigError(
+                f"partition={name_of(partition)!r} deals examples out by class, which these data "
+                "do not have; use natural or iid"
+            )
         if not isinstance(partition, Natural):
             return partition.assign(self.y, self.test_y, rng)
         if self.owner is None:
@@ -121,7 +140,7 @@ class Pool:
         sizes = [len(train) + len(test) for train, test in splits]
         return FederatedDataset(
             x=_take(self.x, self.test_x, rows),
-            y=_take(self.y, self.test_y, rows).astype(np.int32),
+            y=_take(self.y, self.test_y, rows).astype(self.schema.label_type),
             offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
             train_counts=np.array([len(train) for train, _ in splits], np.int64),
             schema=self.schema,
@@ -209,15 +228,26 @@ def _take(x: np.ndarray, test_x: np.ndarray | None, rows: np.ndarray) -> np.ndar
 
 
 def _standardized(data: FederatedDataset) -> FederatedDataset:
-    """Features with mean 0 and variance 1 over the known clients' training splits."""
+    """Features with mean 0 and variance 1 over the known clients' training splits.
+
+    So are labels that are numbers.
+    """
     last = int(data.offsets[data.known_clients])
     local = np.arange(last) - np.repeat(data.offsets[:-1], np.diff(data.offsets))[:last]
     trained = local < np.repeat(data.train_counts, np.diff(data.offsets))[:last]
-    seen = data.x[:last][trained].astype(np.float64)
+    shift, scale = _shift_and_scale(data.x[:last][trained])
+    schema = replace(data.schema, shift=shift, scale=scale)
+    if schema.target == "number":
+        shift, scale = _shift_and_scale(data.y[:last][trained].reshape(-1, schema.targets))
+        schema = replace(schema, target_shift=shift, target_scale=scale)
+    return replace(data, schema=schema)
+
+
+def _shift_and_scale(values: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and one over the spread, along the last axis."""
+    seen = values.astype(np.float64)
     axes = tuple(range(seen.ndim - 1))
     mean, spread = seen.mean(axis=axes), seen.std(axis=axes)
     # A constant column has a spread of rounding errors: leave it as wide as it is.
     wide = (spread > 1e-7 * np.abs(seen).max(axis=axes)) & (spread > 1e-30)
-    scale = 1 / np.where(wide, spread, 1)
-    schema = replace(data.schema, shift=tuple(mean.tolist()), scale=tuple(scale.tolist()))
-    return replace(data, schema=schema)
+    return tuple(mean.tolist()), tuple((1 / np.where(wide, spread, 1)).tolist())

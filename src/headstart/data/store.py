@@ -31,6 +31,8 @@ CARD = "store.json"
 ARRAYS = ("x", "y", "offsets", "train_counts")
 _KINDS = {"x": "buif", "y": "ui", "offsets": "i", "train_counts": "i"}
 """Kinds of numbers each array may hold, as NumPy abbreviates them."""
+_NUMBERS = "f"
+"""Kinds of labels that are numbers to predict."""
 _ANEW = "write the data set anew or fetch another copy"
 
 
@@ -83,7 +85,10 @@ def open_store(folder: str | Path) -> FederatedDataset:
 
 
 def _opened(folder: Path, card: StoreCard) -> FederatedDataset:
-    mapped = {name: _mapped(folder / f"{name}.npy", getattr(card.arrays, name)) for name in ARRAYS}
+    mapped = {
+        name: _mapped(folder / f"{name}.npy", getattr(card.arrays, name), _kinds(name, card.schema))
+        for name in ARRAYS
+    }
     small = {name: np.array(mapped[name], np.int64) for name in ("offsets", "train_counts")}
     for name in small:
         _compare(folder / f"{name}.npy", mapped[name], getattr(card.arrays, name))
@@ -213,7 +218,7 @@ class StoreWriter:
     def _open(self, arrays: dict[str, np.ndarray]) -> None:
         for name in ARRAYS:
             array = arrays[name]
-            if array.dtype.kind not in _KINDS[name]:
+            if array.dtype.kind not in _kinds(name, self.schema):
                 raise DataError(f"{name} is of kind {array.dtype}, which no plain file can hold")
             self._columns[name] = _Column(self.folder / f"{name}.npy", array)
         self._columns["offsets"].append(np.zeros(1, np.int64))
@@ -235,7 +240,7 @@ class StoreWriter:
             examples=self.examples,
             schema=self.schema,
             arrays=Arrays(**arrays),
-            digest=combined(arrays, asdict(self.schema), self.new_clients),
+            digest=combined(arrays, self.schema.to_table(), self.new_clients),
             names=None if self.names is None else tuple(map(str, self.names)),
         )
         write_json(self.folder / CARD, {k: v for k, v in asdict(card).items() if v is not None})
@@ -307,7 +312,7 @@ def read_card(folder: Path) -> StoreCard:
     rows = [array.shape[:1] for array in arrays.values()]
     n, m = card.examples, card.clients
     told = card.names is None or len(card.names) == m
-    whole = combined(arrays, asdict(card.schema), card.new_clients) == card.digest
+    whole = combined(arrays, card.schema.to_table(), card.new_clients) == card.digest
     if rows != [(n,), (n,), (m + 1,), (m,)] or not told or not whole:
         raise DataError(f"{path} was edited or damaged: it contradicts itself; {_ANEW}")
     return card
@@ -335,7 +340,11 @@ def _first_reason(error: ValueError) -> str:
     return f"{place or 'the file'}: {first['msg'].splitlines()[0]}"
 
 
-def _mapped(path: Path, card: ArrayCard) -> np.ndarray:
+def _kinds(name: str, schema: Schema) -> str:
+    return _NUMBERS if name == "y" and schema.target == "number" else _KINDS[name]
+
+
+def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
     """The array in place, if header and length of its file are what the card says."""
     try:
         if not path.is_file():
@@ -351,7 +360,7 @@ def _mapped(path: Path, card: ArrayCard) -> np.ndarray:
             f"{path} holds {array.dtype} of shape {array.shape}, {CARD} says {card.dtype} of "
             f"{card.shape}; {_ANEW}"
         )
-    if array.dtype.kind not in _KINDS[path.stem]:
+    if array.dtype.kind not in kinds:
         raise DataError(f"{path} holds {array.dtype}, which is not for {path.stem}; {_ANEW}")
     if length != array.offset + array.nbytes:
         raise DataError(f"{path} has {length} bytes, not {array.offset + array.nbytes}; {_ANEW}")

@@ -23,12 +23,33 @@ def describe(data: FederatedDataset) -> dict[str, Any]:
         "new_clients": data.new_clients,
         "examples": len(data.y),
         "shape": list(data.schema.shape),
-        "classes": data.schema.classes,
+        **_labels(data),
         "train_examples": _spread(data.train_counts),
         "held_out_examples": _spread(data.test_counts),
-        "classes_per_client": _spread(_classes_held(data)),
+        **_held(data),
         "columns": columns(data),
     }
+
+
+def _labels(data: FederatedDataset) -> dict[str, Any]:
+    """How many classes or labels there are, or between what numbers the labels lie."""
+    if data.schema.target == "number":
+        return {"label": _range(data.y)}
+    return {"classes" if data.schema.target == "class" else "labels": data.schema.classes}
+
+
+def _held(data: FederatedDataset) -> dict[str, Any]:
+    if data.schema.target == "class":
+        return {"classes_per_client": _spread(_classes_held(data))}
+    if data.schema.target == "labels":
+        held = [np.count_nonzero(data.classes_of(client)) for client in range(data.clients)]
+        return {"labels_per_client": _spread(np.array(held))}
+    return {}
+
+
+def _range(values: np.ndarray) -> dict[str, float]:
+    low, middle, high = np.percentile(values, (0, 50, 100)).tolist()
+    return {"min": low, "median": middle, "max": high}
 
 
 def columns(data: FederatedDataset) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart.data import frames
-from headstart.data.examples import read_examples, write_examples
-from headstart.data.federated import Schema
+from headstart.data.examples import label_numbers, read_examples, write_examples
+from headstart.data.federated import Schema, Target
 from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
 from headstart.data.identifiers import warn_of_identifiers
 from headstart.data.labels import number, numbered, whole
@@ -31,15 +32,18 @@ def read_folder(
     drop: Sequence[str] = (),
     classes: int | None = None,
     standardize: bool = False,
+    target: Target = "class",
 ) -> Pool:
     """One CSV, TSV, Parquet or NPZ file per client; a client's name is its file's, less the ending.
 
     Columns may stand in any order but must have the same names everywhere. All but the label are
     learned from, or those in ``features``, or all but those in ``drop``. Labels are words or
     whole numbers, numbered in sorted order over all clients, or with ``classes`` taken as they are.
+    With ``target="number"`` they are numbers to predict, which ``standardize`` scales as well; with
+    ``target="labels"`` an NPZ file's y has a row of 0 and 1 for each example.
     """
     columns = Columns(label, None, tuple(features), tuple(drop))
-    return _folder_pool(Path(path), columns, classes, standardize)
+    return _folder_pool(Path(path), columns, _Labels(target, classes), standardize)
 
 
 def read_table(
@@ -51,10 +55,11 @@ def read_table(
     drop: Sequence[str] = (),
     classes: int | None = None,
     standardize: bool = False,
+    target: Target = "class",
 ) -> Pool:
     """One table for all clients, with a column that says whose each row is."""
     columns = Columns(label, client, tuple(features), tuple(drop))
-    return _table_pool(Path(path), columns, True, classes, standardize)
+    return _table_pool(Path(path), columns, True, _Labels(target, classes), standardize)
 
 
 def read_path(
@@ -64,18 +69,27 @@ def read_path(
     natural: bool = True,
     classes: int | None = None,
     standardize: bool = False,
+    target: Target = "class",
 ) -> Pool:
     """A folder or a table, whichever the path is; a client column is needed for natural clients."""
+    labels = _Labels(target, classes)
     if _is_folder(path):
-        return _folder_pool(path, replace(columns, client=None), classes, standardize)
-    return _table_pool(path, columns, natural, classes, standardize)
+        return _folder_pool(path, replace(columns, client=None), labels, standardize)
+    return _table_pool(path, columns, natural, labels, standardize)
 
 
-def _folder_pool(path: Path, columns: Columns, classes: int | None, standardize: bool) -> Pool:
+class _Labels(NamedTuple):
+    """What labels are, and how many classes there are if the user says so."""
+
+    target: Target
+    classes: int | None
+
+
+def _folder_pool(path: Path, columns: Columns, labels: _Labels, standardize: bool) -> Pool:
     read = _frames_of(path, columns)
     owner = np.repeat(np.arange(len(read)), [len(frame.x) for frame in read])
     pool = replace(
-        _pool(read, path.resolve().name, classes, standardize),
+        _pool(read, path.resolve().name, labels, standardize),
         owner=owner,
         owner_names=[frame.path.stem for frame in read],
     )
@@ -84,10 +98,10 @@ def _folder_pool(path: Path, columns: Columns, classes: int | None, standardize:
 
 
 def _table_pool(
-    path: Path, columns: Columns, natural: bool, classes: int | None, standardize: bool
+    path: Path, columns: Columns, natural: bool, labels: _Labels, standardize: bool
 ) -> Pool:
     frame = frames.read(path, columns, required=natural)
-    pool = _with_clients(_pool([frame], path.stem, classes, standardize), frame)
+    pool = _with_clients(_pool([frame], path.stem, labels, standardize), frame)
     warn_of_identifiers(pool, path)
     return pool
 
@@ -131,25 +145,60 @@ def _agreeing(frame: Frame, first: Frame) -> Frame:
     return frame
 
 
-def _pool(read: Sequence[Frame], name: str, classes: int | None, standardize: bool) -> Pool:
-    if any(frame.labels.ndim > 1 for frame in read):
-        raise DataError(f"{read[0].path} has more than one label per example; one is needed")
+def _pool(read: Sequence[Frame], name: str, labels: _Labels, standardize: bool) -> Pool:
     warn_of_indices(read)
-    y, class_names = _classes(read, classes)
+    y, about = _READ[labels.target](read, labels.classes)
     x, scale = _joined(read)
-    return Pool(
-        name=name,
-        x=x,
-        y=y,
-        schema=Schema(
-            shape=x.shape[1:],
-            classes=classes or len(class_names),
-            scale=scale,
-            feature_names=read[0].columns,
-            class_names=class_names,
-        ),
-        standardize=standardize,
+    columns = read[0].columns
+    schema = Schema(
+        shape=x.shape[1:], scale=scale, feature_names=columns, target=labels.target, **about
     )
+    return Pool(name=name, x=x, y=y, schema=schema, standardize=standardize)
+
+
+def _refuse_several(read: Sequence[Frame]) -> None:
+    several = next((frame for frame in read if frame.labels.ndim > 1), None)
+    if several is not None:
+        raise DataError(
+            f"{several.path} has more than one label per example; one is needed (labels that are "
+            "on or off: objective.name='multi-label')"
+        )
+
+
+def _read_classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, dict[str, Any]]:
+    _refuse_several(read)
+    y, names = _classes(read, classes)
+    return y, {"classes": classes or len(names), "class_names": names}
+
+
+def _read_numbers(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, dict[str, Any]]:
+    _refuse_classes(classes)
+    _refuse_several(read)
+    return np.concatenate([label_numbers(frame) for frame in read]), {}
+
+
+def _read_labels(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, dict[str, Any]]:
+    _refuse_classes(classes)
+    width = read[0].labels.shape[1:]
+    for frame in read:
+        y = frame.labels
+        if y.ndim != 2 or y.shape[1:] != width or not np.isin(y, (0, 1)).all():
+            raise DataError(
+                f"{frame.path}: objective.name='multi-label' needs an NPZ file whose y has a row "
+                "of 0 and 1 for each example, as many as in the other files"
+            )
+    return np.concatenate([f.labels for f in read]).astype(np.uint8), {"classes": width[0]}
+
+
+def _refuse_classes(classes: int | None) -> None:
+    if classes is not None:
+        raise DataError(
+            f"data.classes={classes} is for classes, which this objective does not have; leave it "
+            "out"
+        )
+
+
+_READ = {"class": _read_classes, "number": _read_numbers, "labels": _read_labels}
 
 
 def _with_clients(pool: Pool, frame: Frame) -> Pool:
@@ -177,15 +226,16 @@ def _classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, tu
     if None not in figures and any(whole(name) is None for name in names):
         odd = next(name for name in names if whole(name) is None)
         raise DataError(
-            f"{read[0].path} has labels such as {odd}; Headstart classifies, so labels must be "
-            "whole numbers or words"
+            f"{read[0].path} has labels such as {odd}, which is a quantity and not a class; to "
+            "predict it set objective.name='regression', else write classes as whole numbers or "
+            "words"
         )
     if None not in figures and _looks_like_quantity([int(f) for f in figures if f], len(words)):
         raise DataError(
             f"{read[0].path} has {len(names)} different whole numbers as labels in {len(words)} "
-            f"rows ({names[0]} … {names[-1]}): that looks like a quantity, and Headstart "
-            "classifies; if they are classes, say how many with data.classes, or write them as "
-            "words"
+            f"rows ({names[0]} … {names[-1]}): that looks like a quantity; to predict it set "
+            "objective.name='regression'; if they are classes, say how many with data.classes, or "
+            "write them as words"
         )
     if len(names) < 2:
         raise DataError(

@@ -12,11 +12,12 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.data.summary import describe
-from headstart.diagnosis.pilot import ListenerFor, Pilot, pilot
+from headstart.diagnosis.pilot import ListenerFor, Pilot, level, pilot
 from headstart.errors import DataError
 from headstart.heterogeneity import (
     Distances,
     label_distributions,
+    label_names,
     suggested_by_examples,
     total_variation,
     wasserstein,
@@ -95,11 +96,15 @@ class Diagnosis:
                 "repetitions": len(made.meta),
                 "adapt_steps": made.adapt_steps,
                 "options": {name: dict(options) for name, options in made.options.items()},
-                "common": float(made.common.mean()),
-                "updated": float(made.updated.mean()),
-                "meta": float(made.meta.mean()),
-                "gain_of_updating": list(made.of_updating),
-                "gain_of_meta_learning": list(made.of_meta_learning),
+                "common": level(made.common),
+                "updated": level(made.updated),
+                "meta": level(made.meta),
+                "metric": made.metric.to_table(),
+                "gain_of_updating": [made.of_updating.mean, made.of_updating.half_width],
+                "gain_of_meta_learning": [
+                    made.of_meta_learning.mean,
+                    made.of_meta_learning.half_width,
+                ],
                 "gradient_evaluations": made.gradient_evaluations,
             },
             "seconds": round(self.seconds, 1),
@@ -169,15 +174,16 @@ def diagnose(
     )  # fmt: skip
     say("constants of the theory")
     model, inner_lr = ours.build_model(), float(made.options["per-fedavg"]["inner_lr"])
-    found = estimate_from_data(
-        some, model, models[:1], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES
-    )
-    part = label_part_from_data(some, model, models[0], clients=FEW_CLIENTS, examples=FEW_EXAMPLES)
+    objective = ours.build_objective(model, data.schema)
+    few: Any = {"clients": FEW_CLIENTS, "examples": FEW_EXAMPLES, "objective": objective}
+    found = estimate_from_data(some, model, models[:1], inner_lr=inner_lr, **few)
+    part = label_part_from_data(some, model, models[0], **few)
     names = [some.name(client) for client in range(some.known_clients)]
     return Diagnosis(
-        describe(data), class_names(data), names,
+        describe(data), label_names(some), names,
         label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
-        sensitivity(some, model, models[:1]), part, made, time.monotonic() - begin,
+        sensitivity(some, model, models[:1], objective=objective), part, made,
+        time.monotonic() - begin,
     )  # fmt: skip
 
 
@@ -199,11 +205,6 @@ def pilot_rounds(rounds: int, work: float) -> int:
     """
     least = max(20, rounds // PILOT_SHARE)
     return max(least, min(rounds, int(rounds * PILOT_WORK / work)))
-
-
-def class_names(data: FederatedDataset) -> list[str]:
-    """As the data calls them, or numbers."""
-    return [str(name) for name in data.schema.class_names or range(data.schema.classes)]
 
 
 def some_clients(data: FederatedDataset, most: int, seed: int) -> FederatedDataset:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headstart.diagnosis.measuring import Diagnosis, distance_facts
+from headstart.diagnosis.pilot import Pilot
 from headstart.diagnosis.reading import Reading, more_than_labels
 from headstart.files import write_bytes, write_text
 from headstart.heterogeneity import Distances
+from headstart.metric import DASH
 from headstart.report.content import Cells, Command, Content
 from headstart.report.drawing import short
 from headstart.report.figures import panels, save_figures, style
@@ -52,7 +54,7 @@ def content_of(diagnosis: Diagnosis, reading: Reading, command: str) -> Content:
     return Content(
         title="Would personalisation pay here?",
         subtitle=f"{about['description']} · {about['known_clients']:,} clients in training · "
-        f"{about['classes']} classes",
+        f"{_labels(about)}",
         headline=[reading.title, *reading.sentences],
         tables=[clients_table(diagnosis), distances_table(diagnosis), gammas_table(diagnosis),
                 pilot_table(diagnosis)],
@@ -65,6 +67,12 @@ def content_of(diagnosis: Diagnosis, reading: Reading, command: str) -> Content:
         commands=next_commands(reading),
         reading=WORDS,
     )  # fmt: skip
+
+
+def _labels(about: Mapping[str, Any]) -> str:
+    """How many classes or labels there are, or that labels are numbers."""
+    found = next((kind for kind in ("classes", "labels") if kind in about), None)
+    return "numbers to predict" if found is None else f"{about[found]} {found}"
 
 
 def _gradients(diagnosis: Diagnosis) -> int:
@@ -93,7 +101,8 @@ def clients_table(diagnosis: Diagnosis) -> Cells:
         [name, *(f"{about[key][part]:g}" for part in ("min", "median", "max"))]
         for name, key in (("training examples", "train_examples"),
                           ("held-out examples", "held_out_examples"),
-                          ("classes", "classes_per_client"))
+                          ("classes", "classes_per_client"), ("labels", "labels_per_client"))
+        if key in about
     ]  # fmt: skip
     return Cells("Clients", ["of a client", "least", "median", "most"], rows)
 
@@ -159,21 +168,43 @@ def _about_labels(diagnosis: Diagnosis) -> list[str]:
 
 
 def pilot_table(diagnosis: Diagnosis) -> Cells:
-    """Accuracies and gains of the pilot."""
+    """Levels and gains of the pilot."""
     made = diagnosis.pilot
     steps = f"{made.adapt_steps} step{'s' * (made.adapt_steps != 1)} on own data"
     rows = [
-        ["FedAvg as it is", f"{made.common.mean():.1f} %", "–", _steps_of(made.options["fedavg"])],
-        [f"FedAvg, {steps}", f"{made.updated.mean():.1f} %", f"{made.of_updating}",
+        ["FedAvg as it is", made.text(made.common), "–", _steps_of(made.options["fedavg"])],
+        [f"FedAvg, {steps}", made.text(made.updated), f"{made.of_updating}",
          _steps_of(made.options["fedavg"])],
-        [f"Per-FedAvg, {steps}", f"{made.meta.mean():.1f} %", f"{made.of_meta_learning}",
+        [f"Per-FedAvg, {steps}", made.text(made.meta), f"{made.of_meta_learning}",
          _steps_of(made.options["per-fedavg"])],
     ]  # fmt: skip
     note = (
-        f"{made.rounds} rounds, {len(made.meta)} repetitions; mean over clients. Gain: points "
-        "against the row above, ± 95 % (over clients or repetitions, whichever is wider)."
+        f"{made.rounds} rounds, {len(made.meta)} repetitions; mean over clients. Gain: how much "
+        "better than the row above, ± 95 % (over clients or repetitions, whichever is wider)."
     )
-    return Cells("Pilot", ["", "accuracy", "gain", "options"], rows, note)
+    return Cells("Pilot", ["", made.metric.word, "gain", "options"], rows, note)
+
+
+def _gains(made: Pilot) -> tuple[np.ndarray, np.ndarray]:
+    """Every client's gain by own steps after FedAvg, and by meta-learning on top."""
+    gain = made.metric.gain
+    own, meta = gain(made.updated, made.common), gain(made.meta, made.updated)
+    return own.mean(axis=0), meta.mean(axis=0)
+
+
+def _signed(diagnosis: Diagnosis, value: float) -> str:
+    metric = diagnosis.pilot.metric
+    return DASH if np.isnan(value) else metric.signed(value / metric.scale)
+
+
+def _unit(diagnosis: Diagnosis) -> str:
+    """What gains are counted in: points of a share, else the metric's own units."""
+    metric = diagnosis.pilot.metric
+    return metric.difference_unit.strip() or metric.word
+
+
+def _in_unit(diagnosis: Diagnosis) -> str:
+    return f", in {_unit(diagnosis)}"
 
 
 def _steps_of(options: Any) -> str:
@@ -183,7 +214,7 @@ def _steps_of(options: Any) -> str:
 def farthest_table(diagnosis: Diagnosis) -> Cells:
     """Who differs most, and what they gain."""
     found, made = diagnosis.examples, diagnosis.pilot
-    meta = (made.meta - made.updated).mean(axis=0)
+    meta = made.metric.gain(made.meta, made.updated).mean(axis=0)
     rows = []
     for place in np.argsort(-found.to_mean, kind="stable")[:FARTHEST]:
         client = int(found.clients[place])
@@ -192,11 +223,12 @@ def farthest_table(diagnosis: Diagnosis) -> Cells:
         rows.append([
             str(diagnosis.names[client]), f"{found.to_mean[place]:.3g}",
             "yes" if found.beyond_chance[place] else "no", f"{diagnosis.train_counts[client]:,}",
-            f"{short(diagnosis.class_names[top], 14)} {share}", f"{meta[client]:+.1f}",
+            f"{short(diagnosis.class_names[top], 14)} {share}", _signed(diagnosis, meta[client]),
         ])  # fmt: skip
-    head = ["client", "distance", "beyond chance", "training examples", "most frequent class",
+    label = "class" if "classes" in diagnosis.about else "label"
+    head = ["client", "distance", "beyond chance", "training examples", f"most frequent {label}",
             "gain of meta-learning"]  # fmt: skip
-    note = "Wasserstein distance to the mean; gain in the pilot, in points."
+    note = f"Wasserstein distance to the mean; gain in the pilot{_in_unit(diagnosis)}."
     return Cells("Farthest from the mean", head, rows, note)
 
 
@@ -223,13 +255,13 @@ def plots_of(diagnosis: Diagnosis) -> list[Plot]:
         ),
         Plot(
             "classes", "Who holds what",
-            "Share of each class in a client's training data.",
+            "Share of each class (of numbers: of each tenth) in a client's training data.",
             [View("", [classes_panel(diagnosis)])],
         ),
         Plot(
             "gains", "What each client gains in the pilot",
             "Across: a few steps on own data from FedAvg's model. Up: starting from Per-FedAvg's "
-            "model instead. Mean over repetitions, in points.",
+            f"model instead. Mean over repetitions{_in_unit(diagnosis)}.",
             [View("", [gains_panel(diagnosis)])],
         ),
     ]  # fmt: skip
@@ -293,20 +325,21 @@ def _heat(
 def gains_panel(diagnosis: Diagnosis) -> Panel:
     """One dot per client."""
     made = diagnosis.pilot
-    x, y = (made.updated - made.common).mean(axis=0), (made.meta - made.updated).mean(axis=0)
+    x, y = _gains(made)
     names = _names(diagnosis, np.arange(len(x)))
     trace = {
         "type": "scatter", "mode": "markers", "x": x.tolist(), "y": y.tolist(),
         "marker": {"color": BLUE, "size": 8, "opacity": 0.7},
-        "text": [f"<b>client {n}</b><br>own steps {a:+.1f}<br>meta-learning {b:+.1f}"
+        "text": [f"<b>client {n}</b><br>own steps {_signed(diagnosis, a)}<br>"
+                 f"meta-learning {_signed(diagnosis, b)}"
                  for n, a, b in zip(names, x, y, strict=True)],
         "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
     zero = {"zeroline": True, "zerolinecolor": GREY}
     return panel(
         [trace],
-        x={"title": "own steps after FedAvg (points)", **zero},
-        y={"title": "meta-learning on top (points)", **zero},
+        x={"title": f"own steps after FedAvg ({_unit(diagnosis)})", **zero},
+        y={"title": f"meta-learning on top ({_unit(diagnosis)})", **zero},
     )
 
 
@@ -351,8 +384,9 @@ def gains_figure(diagnosis: Diagnosis) -> Figure:
     drawn, (ax,) = panels(1, width=4.6, height=3.4)
     ax.axhline(0, color=GREY, linewidth=0.8)
     ax.axvline(0, color=GREY, linewidth=0.8)
-    x, y = (made.updated - made.common).mean(axis=0), (made.meta - made.updated).mean(axis=0)
+    x, y = _gains(made)
     ax.scatter(x, y, s=18, color=BLUE, alpha=0.7, linewidth=0)
-    ax.set(xlabel="own steps after FedAvg (points)", ylabel="meta-learning on top (points)",
+    unit = _unit(diagnosis)
+    ax.set(xlabel=f"own steps after FedAvg ({unit})", ylabel=f"meta-learning on top ({unit})",
            title="Gains of each client in the pilot")  # fmt: skip
     return drawn

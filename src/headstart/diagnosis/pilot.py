@@ -17,6 +17,7 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
+from headstart.metric import ACCURACY, Metric
 from headstart.runs.config import Experiment
 from headstart.runs.run import Run
 from headstart.runs.training import Listener, train
@@ -24,29 +25,35 @@ from headstart.simulation.statistics import half_width
 from headstart.trees import Tree
 
 ListenerFor = Callable[[str], Listener]
-WORTH = 1.0
-"""Percentage points below which nobody should change how they train."""
+WORTH = 0.01
+"""Below this nobody should change how they train: one percentage point of a share, or one percent
+of what the common model reaches."""
 
 
 class Gain(NamedTuple):
-    """A mean difference in percentage points and half its 95 % interval."""
+    """A mean improvement, positive if better, and half its 95 % interval; shares in points."""
 
     mean: float
     half_width: float
+    metric: Metric = ACCURACY
+    worth: float = 100 * WORTH
+    """What is the least worth having."""
 
     @property
     def pays(self) -> bool:
         """Whether it is worth having, and no accident."""
-        return self.mean >= WORTH and self.mean - self.half_width > 0
+        return self.mean >= self.worth and self.mean - self.half_width > 0
 
     def __str__(self) -> str:
         """As ``+2.3 ± 0.8``."""
-        return f"{self.mean:+.1f} ± {self.half_width:.1f}"
+        if self.metric.is_share:
+            return f"{self.mean:+.1f} ± {self.half_width:.1f}"
+        return f"{self.metric.signed(self.mean)} ± {self.metric.figure(self.half_width)}"
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What the short training showed; accuracies in percent, (repetitions, clients)."""
+    """What the short training showed; the metric, shares in percent, (repetitions, clients)."""
 
     rounds: int
     adapt_steps: int
@@ -59,24 +66,41 @@ class Pilot:
     options: Mapping[str, Mapping[str, Any]]
     """The algorithm table of each method."""
     gradient_evaluations: int
+    metric: Metric = ACCURACY
 
     @property
     def of_updating(self) -> Gain:
         """FedAvg after a few steps on own data, against FedAvg as it is."""
-        return gain(self.updated - self.common)
+        return self._gain(self.metric.gain(self.updated, self.common))
 
     @property
     def of_meta_learning(self) -> Gain:
         """Per-FedAvg against FedAvg, both after the same steps."""
-        return gain(self.meta - self.updated)
+        return self._gain(self.metric.gain(self.meta, self.updated))
+
+    def _gain(self, differences: np.ndarray) -> Gain:
+        worth = 100 * WORTH if self.metric.is_share else WORTH * abs(level(self.common))
+        return gain(differences)._replace(metric=self.metric, worth=worth)
+
+    def text(self, values: np.ndarray) -> str:
+        """The mean as the metric is written."""
+        return self.metric.text(level(values) / self.metric.scale)
+
+
+def level(values: np.ndarray) -> float:
+    """The mean over repetitions and the clients that define the metric."""
+    return float(np.nanmean(values))
 
 
 def gain(differences: np.ndarray) -> Gain:
     """Mean over repetitions and clients; the interval is the wider of those over either.
 
+    Clients that do not define the metric in every repetition do not count.
+
     >>> gain(np.array([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0]])).mean
     2.0
     """
+    differences = differences[:, np.isfinite(differences).all(axis=0)]
     widths = [half_width(differences.mean(axis=axis)) for axis in (0, 1)]
     return Gain(float(differences.mean()), max((w for w in widths if w is not None), default=0.0))
 
@@ -99,8 +123,7 @@ def pilot(
     chosen, runs, spent = {}, {}, 0
     for name, experiment in (("fedavg", baseline), ("per-fedavg", ours)):
         first = [_trained(_with(experiment, t), data, rounds, 0, listener) for t in tries]
-        scores = [-1.0 if run is None or _failed(run) else _after(run).mean() for run in first]
-        best = int(np.argmax(scores))
+        best = int(np.argmax([_worth(run) for run in first]))
         found = first[best]
         if found is None or _failed(found):
             raise ConfigError(
@@ -119,11 +142,12 @@ def pilot(
     plain, meta = runs["fedavg"], runs["per-fedavg"]
     made = Pilot(
         rounds, ours.evaluation.adapt_steps,
-        common=np.stack([_column(run, "accuracy_before") for run in plain]),
+        common=np.stack([_column(run, "before") for run in plain]),
         updated=np.stack([_after(run) for run in plain]),
         meta=np.stack([_after(run) for run in meta]),
         options={name: experiment.algorithm for name, experiment in chosen.items()},
         gradient_evaluations=spent,
+        metric=Metric.of(plain[0].summary),
     )  # fmt: skip
     return made, [run.algorithm.model(run.state) for run in plain]
 
@@ -146,8 +170,9 @@ def _trained(
         return train(
             data, experiment.build_model(), experiment.build_algorithm(), rounds=rounds,
             participation=experiment.participation, seed=experiment.seed + repetition,
-            evaluation=evaluation,
-            listener=listener(f"pilot {experiment.algorithm['name']}, {repetition + 1}"),
+            evaluation=evaluation, objective=experiment.objective,
+            callbacks=[listener(f"pilot {experiment.algorithm['name']}, {repetition + 1}")],
+            parts=experiment.parts, progress=False,
         )  # fmt: skip
     except DivergedError:
         return None
@@ -157,9 +182,17 @@ def _failed(run: Run) -> bool:
     return bool(run.summary["failures"])
 
 
+def _worth(run: Run | None) -> float:
+    """What tries are ordered by."""
+    if run is None or _failed(run):
+        return -np.inf
+    return float(Metric.of(run.summary).gain(level(_after(run)), 0.0))
+
+
 def _after(run: Run) -> np.ndarray:
-    return _column(run, "accuracy_after")
+    return _column(run, "after")
 
 
-def _column(run: Run, name: str) -> np.ndarray:
-    return 100 * np.array([client[name] for client in run.clients])
+def _column(run: Run, when: str) -> np.ndarray:
+    metric = Metric.of(run.summary)
+    return metric.scale * np.array([client[f"{metric.name}_{when}"] for client in run.clients])

@@ -37,9 +37,11 @@ def promised(experiment: Experiment, data: FederatedDataset, run: Run) -> dict[s
     model, inner_lr = experiment.build_model(), float(options["inner_lr"])
     found = estimate_from_data(
         data, model, [start, end], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES,
-        seed=experiment.seed,
+        seed=experiment.seed, objective=run.objective,
     )  # fmt: skip
-    gap = mean_loss(data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES)
+    gap = mean_loss(
+        data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES, objective=run.objective
+    )
     table = {"constants": asdict(found.constants), "what": found.describe(), "initial_gap": gap}
     rounds = [entry["round"] for entry in run.records if entry["round"]]
     try:

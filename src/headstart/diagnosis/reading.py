@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from headstart.diagnosis.measuring import Diagnosis
-from headstart.diagnosis.pilot import WORTH, Gain
+from headstart.diagnosis.pilot import Gain
 from headstart.heterogeneity import Distances
 from headstart.theory.label_part import LabelPart
 
@@ -47,10 +47,13 @@ def reading_of(diagnosis: Diagnosis) -> Reading:
     sentences = [
         _differ("labels", "total variation", diagnosis.labels),
         _differ("examples", "Wasserstein distance", diagnosis.examples),
-        f"In a pilot of {made.rounds} rounds, {steps} on own data changed FedAvg's accuracy by "
-        f"{updating} points ({made.common.mean():.1f} → {made.updated.mean():.1f} %): "
+        f"In a pilot of {made.rounds} rounds, {steps} on own data "
+        f"{'changed' if made.metric.is_share else 'improved'} FedAvg's {made.metric.word} by "
+        f"{updating}{made.metric.difference_unit} "
+        f"({made.text(made.common)} → {made.text(made.updated)}): "
         + _worth(updating, "personalising pays", "personalising does not pay by itself"),
-        f"Starting from Per-FedAvg instead gave {made.meta.mean():.1f} %, {meta} points: "
+        f"Starting from Per-FedAvg instead gave {made.text(made.meta)}, a gain of "
+        f"{meta}{made.metric.difference_unit}: "
         + _worth(meta, "meta-learning pays", "meta-learning adds nothing that can be told"),
         _most_different(diagnosis),
         *more_than_labels(diagnosis.label_part),
@@ -77,9 +80,10 @@ def _differ(what: str, measure: str, distances: Distances) -> str:
 def _worth(gain: Gain, yes: str, no: str) -> str:
     if gain.pays:
         return f"{yes}."
-    if gain.mean >= WORTH:
+    if gain.mean >= gain.worth:
         return f"{no}: it may be an accident; more repetitions can tell."
-    return f"{no} (less than {WORTH:g} point)."
+    least = "1 point" if gain.metric.is_share else f"{gain.metric.figure(gain.worth)}, or 1 %"
+    return f"{no} (less than {least})."
 
 
 def _most_different(diagnosis: Diagnosis) -> str:

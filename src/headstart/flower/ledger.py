@@ -23,7 +23,8 @@ from headstart.files import append_line, write_text
 from headstart.flower.errors import SupersededError
 from headstart.flower.session import Session
 from headstart.flower.strategy import Exchange
-from headstart.runs import record
+from headstart.parts import whole
+from headstart.runs import PersonalModel, record
 from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.runs.directory import RunDirectory
 from headstart.simulation.evaluation import Scores
@@ -149,7 +150,10 @@ class Ledger:
         self.folder.write_metrics(self.records)  # A hand-out replaces the last evaluation.
         summary = self._summary(scores)
         clients = record.client_rows(scores, session.roster, options.adapt_steps)
-        self.folder.write_results(summary, clients, session.algorithm.model(session.state))
+        params = whole(session.algorithm.model(session.state), session.parts)
+        objective = session.experiment.objective
+        model = PersonalModel(params, session.model, session.schema, objective)
+        self.folder.write_results(summary, clients, model)
         self.say("finished")
         return summary
 

@@ -12,7 +12,7 @@ from headstart.data.tables import read_path
 from headstart.errors import ConfigError
 from headstart.flower.folder import give_data, write_federation
 from headstart.flower.settings import FederationConfig
-from headstart.flower.site import schema_of
+from headstart.models.objectives import target_of
 from headstart.runs.config import Experiment, load_experiment
 
 
@@ -70,7 +70,7 @@ def federation_of_clients(
 def read_schema(path: Path) -> Schema:
     """A schema as ``schema.json`` of a run or a federation has it, or one clear line."""
     try:
-        return schema_of(json.loads(path.read_text(encoding="utf-8")))
+        return Schema.from_table(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no schema: {error}; take a run's schema.json") from None
 
@@ -92,4 +92,5 @@ def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None
         return read_schema(schema)
     if like is None:
         return plan.build_data().schema
-    return read_path(like, Columns(label, "client"), natural=False).schema
+    target = target_of(plan.objective)
+    return read_path(like, Columns(label, "client"), natural=False, target=target).schema

@@ -15,9 +15,9 @@ from headstart.errors import DivergedError, OutputError
 from headstart.flower.settings import SiteConfig
 from headstart.flower.site import PERSONAL, KeptStart, read_site_data
 from headstart.keys import Keys
-from headstart.models.objective import Classification
 from headstart.options import require_at_least
-from headstart.runs.checkpoint import save_model
+from headstart.parts import whole
+from headstart.runs.personal import scored
 from headstart.runs.run import PersonalModel
 from headstart.trees import all_finite
 
@@ -40,32 +40,36 @@ def personalize_site(
     model_file = out or start.path.with_name(PERSONAL)
     if model_file.suffix != ".safetensors":
         raise OutputError(f"--out {model_file} must end in .safetensors")
-    model, algorithm, schema = start.assignment.build()
+    model, (algorithm, _, parts), schema = start.assignment.build()
     mine = read_site_data(config, schema).client(0)
+    objective = start.assignment.build_objective(model, schema)
     task = Task(
-        Classification(model, schema),
+        objective,
         (jnp.asarray(mine.x_train), jnp.asarray(mine.y_train)),
         jnp.int32(0),
         jnp.int32(len(mine.y_train)),
+        len(mine.y_train),
+        parts,
     )
     keys = Keys.from_seed(start.assignment.seed)
     key = keys.adaptation(start.assignment.client)
     adapt = jax.jit(algorithm.personalize)
     before, after = (
-        PersonalModel(adapt(start.state, start.memory, task, key, n), model, schema)
+        PersonalModel(
+            whole(adapt(start.state, start.memory, task, key, n), parts), model, schema, objective
+        )
         for n in (0, steps)
     )
     if not all_finite(after.params):
         raise DivergedError(f"the model is not finite after {steps} steps; use fewer")
-    accuracies = [m.accuracy(np.asarray(mine.x_test), mine.y_test) for m in (before, after)]
-    save_model(model_file, after.params, algorithm.name)
+    scores = scored(before, after, np.asarray(mine.x_test), mine.y_test)
+    after.save(model_file, algorithm=algorithm.name)
     return {
         "site": config.name,
         "run": start.assignment.run,
         "steps": steps,
         "train_examples": len(mine.y_train),
         "test_examples": len(mine.y_test),
-        "accuracy_before": accuracies[0],
-        "accuracy_after": accuracies[1],
+        **scores,
         "model": str(model_file),
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
+from headstart.data.federated import Schema
 from headstart.errors import DataError, DivergedError, HeadstartError
 from headstart.flower import wire
 from headstart.flower.answers import rejection
@@ -21,7 +22,6 @@ from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.ledger import Ledger, run_id
 from headstart.flower.session import Session
 from headstart.flower.settings import FederationConfig
-from headstart.flower.site import schema_of
 from headstart.flower.strategy import HeadstartStrategy
 from headstart.flower.tether import end_with_parent
 from headstart.runs.config import Experiment, read_toml
@@ -70,7 +70,7 @@ def read_session(folder: Path, run: str) -> Session:
     table = read_toml(folder / "experiment.toml")
     # Data of their own stay where they are: the table says so instead of naming a source.
     table.setdefault("data", {"path": str(folder.absolute() / "sites")})
-    schema = schema_of(json.loads((folder / "schema.json").read_text(encoding="utf-8")))
+    schema = Schema.from_table(json.loads((folder / "schema.json").read_text(encoding="utf-8")))
     return Session(Experiment.from_table(table), schema, federation, run)
 
 

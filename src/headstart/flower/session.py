@@ -22,7 +22,7 @@ from headstart.flower import wire
 from headstart.flower.settings import FederationConfig
 from headstart.flower.wire import Bounds, Parcel
 from headstart.keys import Keys
-from headstart.models.objective import Classification
+from headstart.parts import prepare
 from headstart.runs.checkpoint import fill, named_arrays
 from headstart.runs.config import Experiment
 from headstart.simulation.evaluation import Scores, scores_from_sums
@@ -97,11 +97,14 @@ class Session:
         self.experiment, self.schema, self.federation, self.run = (
             experiment, schema, federation, run,
         )  # fmt: skip
-        self.algorithm, self.model = experiment.build_algorithm(), experiment.build_model()
-        self.keys = Keys.from_seed(experiment.seed)
+        self.model, self.keys = experiment.build_model(), Keys.from_seed(experiment.seed)
+        self.algorithm, params, self.parts = prepare(
+            experiment.parts, self.model, experiment.build_algorithm(), self.keys.init, schema
+        )
+        self.objective = experiment.build_objective(self.model, schema)
         self.roster = Roster((*federation.sites, *federation.late), len(federation.sites))
         self.active = active_clients(experiment.participation, len(federation.sites))
-        self.state = self.algorithm.init(self.model.init(self.keys.init, schema))
+        self.state = self.algorithm.init(params)
         self.round = 0
         self.reported: Info = {}
         """What the algorithm's server reported in the last round."""
@@ -146,6 +149,9 @@ class Session:
             "seed": self.experiment.seed,
             "model": dict(self.experiment.model),
             "algorithm": dict(self.experiment.algorithm),
+            "aggregation": dict(self.experiment.aggregation),
+            "parts": asdict(self.experiment.parts),
+            "objective": dict(self.experiment.objective),
             "schema": asdict(self.schema),
             "train": train,
             "steps": list(steps),
@@ -158,12 +164,17 @@ class Session:
         return wire.parcel(text, named_arrays(self.state if whole else self._broadcast()))
 
     @property
+    def sums_width(self) -> int:
+        """Numbers in a site's score sums: the loss, the metrics' statistics, what is not finite."""
+        return self.objective.width + 2
+
+    @property
     def answer_bounds(self) -> Bounds:
         """The most an answer can hold: the arrays of a reply, and a few numbers."""
         leaves = jax.tree.leaves(self.reply_frame)
         numbers = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         return Bounds(
-            text=ANSWER_TEXT + BYTES_PER_SCORE * 3 * (self.most_steps + 1),
+            text=ANSWER_TEXT + BYTES_PER_SCORE * self.sums_width * (self.most_steps + 1),
             arrays=len(leaves),
             body=numbers + len(leaves) * wire.NPY_HEADER,
         )
@@ -175,8 +186,12 @@ class Session:
             "test_examples": MOST_EXAMPLES,
             "classes": self.schema.classes,
         }
+        least = {"classes": 0} if self.schema.target != "class" else {}
         sizes: dict[str, Any] = {key: answer.text.get(key) for key in most}
-        if any(type(size) is not int or not 1 <= size <= most[key] for key, size in sizes.items()):
+        if any(
+            type(size) is not int or not least.get(key, 1) <= size <= most[key]
+            for key, size in sizes.items()
+        ):
             raise DataError(f"states sizes no site can have: {sizes}")
         return sizes
 
@@ -248,6 +263,7 @@ class Session:
             [update.reply for update in ordered],
             asked=self.active,
             exist=self.roster.known_clients,
+            rule=self.algorithm.rule,
         )
         key = self.keys.server(self.round)
         self.state, self.reported = self.algorithm.server_update(self.state, cohort, key)
@@ -259,29 +275,31 @@ class Session:
         clients = np.array(sorted(answers))
         width = self.most_steps + 1
         table = np.array([answers[c]["sums"] for c in clients.tolist()], float)
-        table = table.reshape(len(clients), width, 3)
-        counts = self.roster.test_counts[clients]
-        return scores_from_sums(table, clients, counts, np.isin(np.arange(width), steps))
+        table = table.reshape(len(clients), width, self.sums_width)
+        counts, wanted = self.roster.test_counts[clients], np.isin(np.arange(width), steps)
+        return scores_from_sums(self.objective, table, clients, counts, wanted)
 
     def sums_from(self, answer: Parcel, sizes: Mapping[str, int]) -> np.ndarray:
         """A site's checked score sums; DataError if they cannot be right."""
-        shape, count = (self.most_steps + 1, 3), sizes["test_examples"]
+        shape, count = (self.most_steps + 1, self.sums_width), sizes["test_examples"]
         try:
             sums = np.array(answer.text["scores"]["sums"], float)
         except (TypeError, KeyError, ValueError, OverflowError):
             raise DataError("sends scores that are not a table of numbers") from None
         if sums.shape != shape or not np.isfinite(sums).all():
             raise DataError("sends scores of the wrong shape, or that are not finite")
-        if (sums < 0).any() or (sums[:, 1:] > count * (1 + 1e-6)).any():
-            raise DataError(f"claims more right predictions than its {count} held-out examples")
-        if (sums[:, 0] > LARGEST_LOSS).any():
-            raise DataError(f"sends a sum of losses that cannot be right: {sums[:, 0].max():.3g}")
+        loss, bad = sums[:, 0], sums[:, -1]
+        if (bad < 0).any() or (bad > count * (1 + 1e-6)).any():
+            raise DataError(f"claims more broken outputs than its {count} held-out examples")
+        self.objective.check_sums(sums[:, 1:-1], count)
+        if (loss < 0).any() or (loss > LARGEST_LOSS).any():
+            raise DataError(f"sends a sum of losses that cannot be right: {loss.max():.3g}")
         return sums
 
     def has_diverged(self, sums: np.ndarray) -> bool:
         """Whether a model that the evaluation reports gives outputs that are not finite."""
         reported = [0, self.experiment.evaluation.adapt_steps]
-        return bool((sums[reported, 2] > 0).any())
+        return bool((sums[reported, -1] > 0).any())
 
     def gradients_of(self, updates: Sequence[Update]) -> int:
         """What these updates have cost."""
@@ -302,14 +320,12 @@ class Session:
         """The shapes of a reply, from shapes of examples alone."""
         tokens = self.schema.vocabulary > 0
         x = jax.ShapeDtypeStruct((1, *self.schema.shape), jnp.int32 if tokens else jnp.float32)
-        y = jax.ShapeDtypeStruct((1, *(self.schema.shape if tokens else ())), jnp.int32)
+        y = jax.ShapeDtypeStruct((1, *self.schema.label_shape), self.schema.label_type)
         number = jax.ShapeDtypeStruct((), jnp.int32)
-        objective = Classification(self.model, self.schema)
-
         def reply(state: Tree, x: Any, y: Any, start: Any, count: Any) -> Tree:
             sent = self.algorithm.broadcast(state, self.keys.init)
             memory = self.algorithm.init_memory(state)
-            task = Task(objective, (x, y), start, count, 1)
+            task = Task(self.objective, (x, y), start, count, 1, self.parts)
             return content_of(self.algorithm.client_update(sent, memory, task, self.keys.init)[0])
 
         return jax.eval_shape(reply, self.state, x, y, number, number)

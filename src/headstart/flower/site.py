@@ -29,9 +29,12 @@ from headstart.flower.settings import SiteConfig
 from headstart.flower.wire import Parcel
 from headstart.keys import Keys
 from headstart.models.contract import Model
-from headstart.models.objective import Classification
-from headstart.runs.checkpoint import fill, named_arrays, read_checked, save_model, write_checked
-from headstart.runs.config import build_algorithm, build_model
+from headstart.models.objectives import Objective, build_objective
+from headstart.options import build
+from headstart.parts import Parts, Prepared, prepare, whole
+from headstart.runs import PersonalModel
+from headstart.runs.checkpoint import fill, named_arrays, read_checked, write_checked
+from headstart.runs.config import build_aggregated, build_model
 from headstart.runs.personal import split_rows
 from headstart.simulation.evaluation import score_client
 from headstart.trees import Tree, all_finite
@@ -52,25 +55,32 @@ class Assignment:
     seed: int
     model: Mapping[str, Any]
     algorithm: Mapping[str, Any]
+    aggregation: Mapping[str, Any]
+    parts: Mapping[str, Any]
+    objective: Mapping[str, Any]
     schema: Mapping[str, Any]
 
     @classmethod
     def from_text(cls, text: Mapping[str, Any]) -> Assignment:
         """From an order."""
         try:
+            # What version 0.1 has kept lacks these.
+            text = {"aggregation": {}, "parts": {}, "objective": {}, **text}
             return cls(**{name: text[name] for name in cls.__dataclass_fields__})
         except KeyError as error:
             raise DataError(f"the order lacks {error}; is the server of another version?") from None
 
-    def build(self) -> tuple[Model, Algorithm, Schema]:
-        """Model, algorithm and schema; ConfigError if this site does not know them."""
-        return build_model(self.model), build_algorithm(self.algorithm), schema_of(self.schema)
+    def build(self) -> tuple[Model, Prepared, Schema]:
+        """Model, what is trained of it, schema; ConfigError if this site does not know them."""
+        model, schema = build_model(self.model), Schema.from_table(self.schema)
+        algorithm = build_aggregated(self.algorithm, self.aggregation)
+        parts = build(Parts, self.parts, "parts")
+        key = Keys.from_seed(self.seed).init
+        return model, prepare(parts, model, algorithm, key, schema), schema
 
-
-def schema_of(table: Mapping[str, Any]) -> Schema:
-    """A schema as JSON has it."""
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-    return Schema(**fields)
+    def build_objective(self, model: Model, schema: Schema) -> Objective:
+        """Loss and metrics; ConfigError if this site does not know them."""
+        return build_objective(self.objective, model, schema)
 
 
 class Site:
@@ -84,8 +94,10 @@ class Site:
         """Do what the order asks for.
 
         The answer holds the reply of ``client_update`` (a model or model update), its weight, the
-        training loss, how many examples and classes the site has, and for scores the sums of loss
-        and of right predictions over the held-out examples.
+        training loss, how many examples and classes the site has, and for scores the sums over the
+        held-out examples that the loss and the metrics are made of. Which sums these are the
+        objective says: right answers for accuracy, squared errors for RMSE; R² adds sums of labels
+        and their squares, AUC a histogram of scores.
         """
         text = order.text
         if text.get("hello"):
@@ -132,18 +144,19 @@ class _Work:
 
     def __init__(self, site: Site, assignment: Assignment, round: int, order: Parcel) -> None:
         self.assignment, self.round = assignment, round
-        self.model, self.algorithm, self.schema = assignment.build()
+        self.model, (self.algorithm, self.first, self.parts), self.schema = assignment.build()
         self.keys = Keys.from_seed(assignment.seed)
         self.site = site
         self.folder = site.folder(assignment.run)
         data = site.data(self.schema)
-        objective = Classification(self.model, self.schema)
+        self.objective = assignment.build_objective(self.model, self.schema)
+        objective = self.objective
         examples = (jnp.asarray(data.x), jnp.asarray(data.y))
         counts = [int(data.train_counts[0]), int(data.test_counts[0])]
         self.classes = int(np.count_nonzero(data.classes_of(0)))
         zero, train, test = jnp.int32(0), jnp.int32(counts[0]), jnp.int32(counts[1])
-        self.task = Task(objective, examples, zero, train, max(counts))
-        self.held_out = Task(objective, examples, train, test, max(counts))
+        self.task = Task(objective, examples, zero, train, max(counts), self.parts)
+        self.held_out = Task(objective, examples, train, test, max(counts), self.parts)
         self.memory = SiteMemory(self.folder)
         self.holds = order.text["holds"]
         self.content = _received(self, order)
@@ -181,7 +194,7 @@ class _Work:
         )  # fmt: skip
         sums = np.asarray(table, float)
         bad = ~np.isfinite(sums).all(axis=1)
-        sums[bad] = (0.0, 0.0, 1.0)
+        sums[bad], sums[bad, -1] = 0.0, 1.0
         return {"steps": list(steps), "sums": sums.tolist()}
 
     def keep(self, steps: int) -> None:
@@ -192,7 +205,10 @@ class _Work:
         write_checked(self.folder / "start.safetensors", content, header, START_FORMAT)
         key = self.keys.adaptation(self.assignment.client)
         personal = _personalized(self.algorithm, state, memory, self.task, key, steps)
-        save_model(self.folder / PERSONAL, personal, self.algorithm.name)
+        model = PersonalModel(
+            whole(personal, self.parts), self.model, self.schema, self.objective
+        )
+        model.save(self.folder / PERSONAL, algorithm=self.algorithm.name)
 
     def _state(self) -> State:
         if self.holds != "state":
@@ -211,7 +227,7 @@ class _Work:
 
 
 def _first_state(work: _Work) -> State:
-    return work.algorithm.init(work.model.init(work.keys.init, work.schema))
+    return work.algorithm.init(work.first)
 
 
 def _plain(tree: Tree) -> Tree:
@@ -230,6 +246,11 @@ def _received(work: _Work, order: Parcel) -> Tree:
         raise DataError(str(error)) from None
 
 
+def _kind(schema: Schema) -> str:
+    what = {"class": "classes", "number": "numbers to predict", "labels": "labels"}
+    return f"shape {schema.shape} with {schema.outputs} {what[schema.target]}"
+
+
 def read_site_data(config: SiteConfig, schema: Schema) -> FederatedDataset:
     """A site's file or folder as a data set with one client."""
     path = Path(config.data)
@@ -237,10 +258,11 @@ def read_site_data(config: SiteConfig, schema: Schema) -> FederatedDataset:
         data = open_store(path)
         if data.clients != 1:
             raise DataError(f"{path} holds {data.clients} clients; a site has one")
-        if data.schema.shape != schema.shape or data.schema.classes != schema.classes:
+        about = [(s.shape, s.target, s.outputs) for s in (data.schema, schema)]
+        if about[0] != about[1]:
             raise DataError(
-                f"{path} holds examples of shape {data.schema.shape} in {data.schema.classes} "
-                f"classes; the federation's have {schema.shape} in {schema.classes}"
+                f"{path} holds examples of {_kind(data.schema)}; the federation's have "
+                f"{_kind(schema)}"
             )
         return data
     x, y = read_examples(path, schema, label=config.label)
@@ -273,10 +295,10 @@ class KeptStart:
             )
         header, tensors = read_checked(found[-1], START_FORMAT)
         assignment = Assignment.from_text(header)
-        model, algorithm, schema = assignment.build()
+        _, (algorithm, params, _), _ = assignment.build()
 
         def frame() -> dict[str, Any]:
-            state = algorithm.init(model.init(jax.random.key(0), schema))
+            state = algorithm.init(params)
             return {"state": state, "memory": algorithm.init_memory(state)}
 
         parts = fill(jax.eval_shape(frame), tensors, found[-1])

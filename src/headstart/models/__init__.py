@@ -10,7 +10,17 @@ from headstart.models.cnn import CNN, cnn
 from headstart.models.contract import Examples, Model
 from headstart.models.logistic import Logistic, logistic
 from headstart.models.mlp import MLP, mlp
-from headstart.models.objective import Classification, Score
+from headstart.models.objectives import (
+    OBJECTIVES,
+    Classification,
+    Measure,
+    MultiLabel,
+    Objective,
+    Regression,
+    Score,
+    Sequences,
+    objective_for,
+)
 from headstart.models.squares import SquaresMLP, squares_mlp
 
 MODELS: dict[str, type[Any]] = {
@@ -26,12 +36,18 @@ __all__ = [
     "CNN",
     "MLP",
     "MODELS",
+    "OBJECTIVES",
     "CharLSTM",
     "Classification",
     "Examples",
     "Logistic",
+    "Measure",
     "Model",
+    "MultiLabel",
+    "Objective",
+    "Regression",
     "Score",
+    "Sequences",
     "SquaresMLP",
     "char_lstm",
     "cnn",
@@ -40,5 +56,6 @@ __all__ = [
     "from_functions",
     "logistic",
     "mlp",
+    "objective_for",
     "squares_mlp",
 ]

@@ -51,7 +51,7 @@ def from_functions(
 
     >>> import jax.numpy as jnp
     >>> def init(key, examples):
-    ...     return jnp.zeros((examples.shape[0], examples.classes))
+    ...     return jnp.zeros((examples.shape[0], examples.outputs))
     >>> def apply(weights, x):
     ...     return x @ weights
     >>> model = from_functions(init, apply)
@@ -95,7 +95,7 @@ def from_equinox(make: Callable[..., eqx.Module], *, batched: bool = False) -> F
 
     >>> import equinox as eqx
     >>> def make(key, examples):
-    ...     return eqx.nn.MLP(examples.shape[0], examples.classes, width_size=16, depth=1, key=key)
+    ...     return eqx.nn.MLP(examples.shape[0], examples.outputs, width_size=16, depth=1, key=key)
     >>> model = from_equinox(make)
     """
     return FromEquinox(_function(make, "make"), batched)
@@ -211,11 +211,11 @@ def _trainable(leaf: Any) -> bool:
 def _require_logits(model: Model, params: Tree, examples: Examples, where: str) -> None:
     x = _blank(examples)
     shape = jax.eval_shape(model.apply, params, x).shape
-    if len(shape) < 2 or shape[0] != len(x) or shape[-1] != examples.classes:
+    if len(shape) < 2 or shape[0] != len(x) or shape[-1] != examples.outputs:
         raise ConfigError(
             f"{where}: {len(x)} examples of shape {tuple(examples.shape)} give an output of shape "
-            f"{shape}; it must be ({len(x)}, {examples.classes}), or with sequences "
-            f"({len(x)}, length, {examples.classes})"
+            f"{shape}; it must be ({len(x)}, {examples.outputs}), or with sequences "
+            f"({len(x)}, length, {examples.outputs})"
         )
 
 

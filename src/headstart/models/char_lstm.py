@@ -70,13 +70,18 @@ class CharLSTM:
         for name in ("embedding", "hidden", "layers"):
             object.__setattr__(self, name, width(f"model.{name}", getattr(self, name)))
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The last layer."""
+        return ("output.*",)
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> CharLSTMParams:
         """Parameters for these tokens."""
         _require_tokens(examples)
         first, second = jax.random.split(key)
         n, inputs = self.hidden, (self.embedding, *[self.hidden] * (self.layers - 1))
         shapes = [shape for i in inputs for shape in [(n, i)] * 4 + [(n, n)] * 4]
-        *gates, output = glorot(second, (*shapes, (examples.classes, n)))
+        *gates, output = glorot(second, (*shapes, (examples.outputs, n)))
         return CharLSTMParams(
             embedding=jax.random.normal(first, (examples.vocabulary, self.embedding)),
             recurrent=tuple(_lstm(gates[k : k + 8]) for k in range(0, len(gates), 8)),

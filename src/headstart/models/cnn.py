@@ -97,6 +97,11 @@ class CNN:
         object.__setattr__(self, "kernel", width("model.kernel", self.kernel))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The last layer."""
+        return (f"layers.{len(self.hidden)}.*",)
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> CNNParams:
         """Parameters for these images."""
         require_numbers("cnn", examples)
@@ -105,7 +110,7 @@ class CNN:
         windows = tuple((*s[:1], self.kernel, self.kernel, *s[1:]) for s in dense_shapes(*depths))
         for _ in self.channels:
             rows, columns = _halved(rows), _halved(columns)
-        shapes = dense_shapes(rows * columns * depths[-1], *self.hidden, examples.classes)
+        shapes = dense_shapes(rows * columns * depths[-1], *self.hidden, examples.outputs)
         weights = glorot(key, windows + shapes)
         return CNNParams(
             tuple(Convolution(w, jnp.zeros(len(w))) for w in weights[: len(windows)]),

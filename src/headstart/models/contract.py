@@ -21,23 +21,40 @@ class Examples(Protocol):
         """Shape of one example: (features,), (height, width, channels) or (length,) of tokens."""
 
     @property
+    def outputs(self) -> int:
+        """Length of the output's last axis: the number of classes, of labels or of targets."""
+
+    @property
     def classes(self) -> int:
-        """How many classes the last axis of the output has."""
+        """How many classes or labels there are; 0 where labels are numbers."""
 
     @property
     def vocabulary(self) -> int:
         """How many different tokens there are; 0 when inputs are numbers."""
 
 
+class Headed(Protocol):
+    """A model that says which of its parameters are its head."""
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Patterns of the names of the head's parameters."""
+
+
+def head_of(model: Model) -> tuple[str, ...] | None:
+    """The model's head; None if the model does not say."""
+    return model.head if hasattr(model, "head") else None
+
+
 class Model(Protocol):
     """Anything with ``init`` and ``apply``.
 
-    A model may also have ``example_loss(logits, y)``, the loss of every label in place of softmax
-    cross-entropy, and ``first_layer``, see :mod:`headstart.first_layer`.
+    A model may also have ``example_loss(outputs, y)``, the loss of every label in place of the
+    objective's, and ``first_layer``, see :mod:`headstart.first_layer`.
     """
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> Tree:
         """Parameters drawn with the key, fit for these examples; a clear ConfigError if not."""
 
     def apply(self, params: Tree, x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch ..."]:
-        """Logits for a batch: (batch, classes), or (batch, length, classes) for sequences."""
+        """Outputs for a batch: (batch, outputs), or (batch, length, outputs) for sequences."""

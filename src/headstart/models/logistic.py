@@ -21,11 +21,16 @@ class Logistic:
     zero every class is equally likely and the first loss is log(classes).
     """
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The last layer."""
+        return ("*",)
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> Dense:
         """Zeros; the key is not used."""
         require_numbers("logistic", examples)
         features = math.prod(examples.shape)
-        return Dense(jnp.zeros((examples.classes, features)), jnp.zeros(examples.classes))
+        return Dense(jnp.zeros((examples.outputs, features)), jnp.zeros(examples.outputs))
 
     def apply(self, params: Dense, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch classes"]:
         """Logits of a batch."""

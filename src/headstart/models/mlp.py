@@ -55,10 +55,15 @@ class MLP:
         """Where most of the parameters are."""
         return FirstLayer(lambda params: params.layers[0].weight, columns)
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The last layer."""
+        return (f"layers.{len(self.hidden)}.*",)
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
         """Parameters for these examples."""
         require_numbers("mlp", examples)
-        shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.classes)
+        shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.outputs)
         return MLPParams(tuple(map(unbiased, glorot(key, shapes))))
 
     def apply(

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
+from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
 from headstart.models.contract import Examples
 from headstart.models.layers import Dense, columns, dense_shapes, elu, require_numbers, widths
@@ -42,10 +43,17 @@ class SquaresMLP:
         """Where most of the parameters are."""
         return FirstLayer(lambda params: params.layers[0].weight, columns)
 
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The last layer."""
+        return (f"layers.{len(self.hidden)}.*",)
+
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
         """Parameters for these examples."""
         require_numbers("mlp-squares", examples)
-        shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.classes)
+        if getattr(examples, "target", "class") != "class":
+            raise ConfigError("model.name='mlp-squares' is for classes; use model.name='mlp'")
+        shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.outputs)
         keys = jax.random.split(key, 2 * len(shapes)).reshape(len(shapes), 2)
         return MLPParams(
             tuple(

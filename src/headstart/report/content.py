@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headstart.metric import Metric
 from headstart.report.palette import ADAPTED_ON_TEST
 from headstart.report.people import ranked
 from headstart.report.reading import Comparison, Method, Run
 from headstart.report.records import GROUP_NAMES, GROUPS, NEW, Pair, Stat, Summary
-from headstart.report.spread import least_of
+from headstart.report.spread import worst_of
 from headstart.report.wording import (
     DASH,
     alarms,
@@ -20,7 +21,7 @@ from headstart.report.wording import (
     plural,
     points,
     run_headline,
-    share,
+    tail_name,
     whole,
     with_interval,
 )
@@ -82,16 +83,17 @@ def run_content(run: Run) -> Content:
         title=summary.label,
         subtitle=" · ".join([*filter(None, [summary.data]), *shown, rounds, *seed]),
         headline=run_headline(summary),
-        tables=[accuracy_table(summary, marked), budget_table([(summary.label, summary)])],
+        tables=[metric_table(summary, marked), *other_metrics(summary, marked),
+                budget_table([(summary.label, summary)])],
         details=[t for g in GROUPS if g in summary.groups for t in lowest_clients(run, g, marked)],
         configs=[("Configuration", run.config)],
         facts=host_facts(run),
         commands=run_commands(run),
-        reading=how_to_read("clients"),
+        reading=how_to_read("clients", summary.metric),
         mark=ADAPTED_ON_TEST if marked else "",
         alarms=[f"Failed: {failure}." for failure in summary.failures],
         notes=[f"{summary.note[0].upper()}{summary.note[1:]}."] if summary.note else [],
-    )
+    )  # fmt: skip
 
 
 def comparison_content(comparison: Comparison) -> Content:
@@ -114,57 +116,78 @@ def comparison_content(comparison: Comparison) -> Content:
         configs=[(m.row.label, m.runs[0].config) for m in comparison.methods if m.runs],
         facts=host_facts(runs[0]) if runs else [],
         commands=comparison_commands(comparison),
-        reading=how_to_read(comparison.over),
+        reading=how_to_read(comparison.over, comparison.metric),
         mark=ADAPTED_ON_TEST if marked else "",
     )
 
 
-def accuracy_table(summary: Summary, marked: bool) -> Cells:
+def metric_table(summary: Summary, marked: bool) -> Cells:
     """Known and new clients, before and after."""
-    head = ["", "before", "after", "10th percentile", "worst client"]
+    metric = summary.metric
+    head = ["", "before", "after", tail_name(metric), "worst client"]
     rows = [
-        [GROUP_NAMES[g], with_interval(pair.before), with_interval(pair.after),
-         change(pair, "p10"), change(pair, "least")]
+        [GROUP_NAMES[g], *both(metric, pair),
+         change(metric, pair.before.tail(metric), pair.after.tail(metric)),
+         change(metric, pair.before.worst(metric), pair.after.worst(metric))]
         for g, pair in summary.groups.items()
     ]  # fmt: skip
     note = "Mean over clients ± half the 95 % confidence interval; “→” from before to after."
     return Cells(
-        f"Accuracy on held-out data, {plural(summary.adapt_steps, 'adaptation step')}",
+        f"{metric.heading} on held-out data, {plural(summary.adapt_steps, 'adaptation step')}",
         head, rows, note, marked,
     )  # fmt: skip
 
 
-def change(pair: Pair, name: str) -> str:
+def other_metrics(summary: Summary, marked: bool) -> list[Cells]:
+    """Metrics beside the primary one, if there are any."""
+    rows = [
+        [metric.heading, GROUP_NAMES[g], *both(metric, pair)]
+        for metric, groups in summary.others.items()
+        for g, pair in groups.items()
+    ]
+    note = "Mean over the clients that define the metric."
+    head = ["metric", "clients", "before", "after"]
+    return [Cells("Other metrics on held-out data", head, rows, note, marked)] if rows else []
+
+
+def both(metric: Metric, pair: Pair) -> list[str]:
+    """Before and after with their intervals."""
+    return [with_interval(metric, pair.before), with_interval(metric, pair.after)]
+
+
+def change(metric: Metric, before: float | None, after: float | None) -> str:
     """One number before and after."""
-    return f"{share(getattr(pair.before, name))} → {share(getattr(pair.after, name))}"
+    return f"{metric.text(before)} → {metric.text(after)}"
 
 
 def methods_table(comparison: Comparison, group: str, marked: bool) -> Cells:
     """One group of clients, a row for each method."""
     board = comparison.board
     judged = any(group in row.differences for row in board.rows)
-    head = ["method", "before", "after", "10th percentile", "worst client"]
+    metric = board.metric
+    head = ["method", "before", "after", tail_name(metric), "worst client"]
     extra = [f"difference to {board.baseline}"] if judged else []
     rows = [
-        method_cells(m, group) + ([verdict_cell(m, group, board.baseline)] if judged else [])
+        method_cells(m, group, metric)
+        + ([verdict_cell(m, group, board.baseline)] if judged else [])
         for m in comparison.methods
     ]
     note = (
-        f"Mean ± half the 95 % confidence interval over {comparison.over}; 10th percentile and "
+        f"Mean ± half the 95 % confidence interval over {comparison.over}; {tail_name(metric)} and "
         "worst client after adaptation."
     )
     steps = plural(board.adapt_steps, "adaptation step")
-    return Cells(f"{GROUP_NAMES[group]}: accuracy, {steps}", head + extra, rows, note, marked)
+    title = f"{GROUP_NAMES[group]}: {metric.word}, {steps}"
+    return Cells(title, head + extra, rows, note, marked)
 
 
-def method_cells(method: Method, group: str) -> list[str]:
+def method_cells(method: Method, group: str, metric: Metric) -> list[str]:
     """A method's numbers for one group of clients."""
     pair = method.row.groups.get(group, Pair(Stat(None), Stat(None)))
     pairs = [run.summary.groups.get(group) for run in method.runs]
-    worst = least_of([p.after.least for p in pairs if p is not None])
+    worst = worst_of([p.after.worst(metric) for p in pairs if p is not None], metric)
     label = method.row.label + (" (diverged)" if not method.row.seeds else "")
-    return [label, with_interval(pair.before), with_interval(pair.after), share(pair.after.p10),
-            share(worst)]  # fmt: skip
+    return [label, *both(metric, pair), metric.text(pair.after.tail(metric)), metric.text(worst)]
 
 
 def verdict_cell(method: Method, group: str, baseline: str | None) -> str:
@@ -173,7 +196,11 @@ def verdict_cell(method: Method, group: str, baseline: str | None) -> str:
         return "baseline"
     difference = method.row.differences.get(group)
     verdict = method.row.verdict(group)
-    return DASH if difference is None else f"{points(difference)} points: {verdict}"
+    return (
+        DASH
+        if difference is None
+        else f"{points(difference)}{difference.metric.difference_unit}: {verdict}"
+    )
 
 
 def budget_table(entries: Sequence[tuple[str, Summary]]) -> Cells:
@@ -189,14 +216,19 @@ def budget_table(entries: Sequence[tuple[str, Summary]]) -> Cells:
 
 
 def lowest_clients(run: Run, group: str, marked: bool) -> list[Cells]:
-    """The clients with the lowest accuracy after adaptation."""
-    some = ranked(run.clients_of(group))[:SHOWN_CLIENTS]
-    head = ["client", "before", "after", "training examples", "held-out examples", "classes"]
+    """The clients with the worst numbers after adaptation."""
+    metric = run.metric
+    some = ranked(run.clients_of(group), metric)[:SHOWN_CLIENTS]
+    head = ["client", "before", "after", "training examples", "held-out examples"]
     rows = [
-        [c.name, share(c.before), share(c.after), whole(c.train), whole(c.test), whole(c.classes)]
+        [c.name, metric.text(c.before), metric.text(c.after), whole(c.train), whole(c.test)]
         for c in some
     ]
-    title = f"{GROUP_NAMES[group]}: the lowest after adaptation"
+    if any(c.classes for c in some):
+        head = [*head, "classes"]
+        rows = [[*row, whole(c.classes)] for row, c in zip(rows, some, strict=True)]
+    end = "lowest" if metric.direction == "higher" else "highest"
+    title = f"{GROUP_NAMES[group]}: the {end} after adaptation"
     return [Cells(title, head, rows, "The whole list is in clients.csv.", marked)] if rows else []
 
 
@@ -256,18 +288,19 @@ def quoted(path: Path) -> str:
     return shlex.quote(str(full.relative_to(here)) if full.is_relative_to(here) else str(path))
 
 
-def how_to_read(over: str) -> list[tuple[str, str]]:
+def how_to_read(over: str, metric: Metric) -> list[tuple[str, str]]:
     """The words used on the page."""
     return [
         ("before", "the shared model as every client receives it"),
         ("after", "the client's own model, a few gradient steps on its own data later"),
-        ("accuracy", "share of right answers on examples the client kept aside; every client "
-         "counts the same"),
+        (metric.word, f"{metric.meaning}; on examples the client kept aside, every client "
+         "counting the same"),
         ("clients in training", "clients whose updates shaped the shared model"),
         ("clients that joined later", "clients kept out of training altogether, the honest test "
          "of what a newcomer can expect"),
         ("± and bands", f"half the 95 % confidence interval of the mean over {over}"),
-        ("10th percentile", "one client in ten is below this accuracy"),
+        (tail_name(metric), "one client in ten is "
+         + ("below" if metric.direction == "higher" else "above") + " this value"),
         ("no difference shown", "the interval of the difference contains zero; this does not prove "
          "that the methods are equal"),
         ("gradient evaluation", "one gradient on one batch: a measure of work that does not depend "

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headstart.metric import Metric
 from headstart.report.lines import Line
 from headstart.report.palette import GROUP_COLOURS, Look
 from headstart.report.people import (
-    EDGES,
     MOST_DOTS,
     MOST_ROWS,
+    WHENS,
+    edges,
     jitter,
-    percents,
+    limits,
     pooled,
     ranked,
     short,
+    shown_values,
 )
 from headstart.report.reading import Client, Comparison
 from headstart.report.records import GROUP_NAMES, Board, Difference
@@ -47,10 +50,11 @@ def draw_lines(
     ax.margins(x=0.02)
 
 
-def accuracy_range(ax: Axes, lines: Sequence[Line]) -> None:
-    """From the ten below the lowest number up to 100 %."""
-    values = [v for line in lines for v in (*line.y, *line.low) if v is not None]
-    ax.set_ylim(floor_ten(values) - 1, 101)
+def metric_range(ax: Axes, lines: Sequence[Line], metric: Metric) -> None:
+    """A share from the ten below the lowest number up to 100 %, other metrics as they are."""
+    if metric.is_share:
+        values = [v for line in lines for v in (*line.y, *line.low) if v is not None]
+        ax.set_ylim(floor_ten(values) - 1, 101)
 
 
 def label_ends(ax: Axes, lines: Sequence[Line]) -> None:
@@ -87,46 +91,48 @@ def clients_height(most: int) -> float:
     return 3.0 if most > MOST_ROWS else max(2.2, 1.1 + 0.17 * most)
 
 
-def draw_clients(ax: Axes, clients: Sequence[Client], group: str) -> None:
+def draw_clients(ax: Axes, clients: Sequence[Client], group: str, metric: Metric) -> None:
     """A row for each client, or a distribution where there are too many for rows."""
     draw = draw_rows if len(clients) <= MOST_ROWS else draw_histogram
-    draw(ax, ranked(clients), GROUP_COLOURS[group])
+    draw(ax, ranked(clients, metric), GROUP_COLOURS[group], metric)
     ax.set_title(f"{GROUP_NAMES[group]} ({len(clients):,})")
 
 
-def draw_rows(ax: Axes, clients: Sequence[Client], colour: str) -> None:
+def draw_rows(ax: Axes, clients: Sequence[Client], colour: str, metric: Metric) -> None:
     """Before (hollow) and after (filled), joined by a line."""
-    before, after = percents(clients, "before"), percents(clients, "after")
+    before, after = (shown_values(clients, when, metric) for when in WHENS)
+    low, high = limits([*before, *after], metric)
+    room = 0.03 * (high - low)
     rows = list(range(len(clients)))
     ax.hlines(rows, before, after, color=colour, alpha=0.45, linewidth=1.6)
     ax.scatter(before, rows, s=22, facecolor="white", edgecolor=colour, zorder=3)
     ax.scatter(after, rows, s=22, color=colour, zorder=3)
-    ax.set(xlabel="accuracy (%):  ○ before  ● after adaptation", ylabel="client")
-    ax.set(xlim=(-3, 103), ylim=(-0.7, len(rows) - 0.3))
+    ax.set(xlabel=f"{metric.title}:  ○ before  ● after adaptation", ylabel="client")
+    ax.set(xlim=(low - room, high + room), ylim=(-0.7, len(rows) - 0.3))
     ax.set_yticks(rows, [short(c.name, 14) for c in clients], fontsize=7)
     ax.grid(axis="y", visible=False)
 
 
-def draw_histogram(ax: Axes, clients: Sequence[Client], colour: str) -> None:
-    """How many clients reach which accuracy, before (outline) and after (filled)."""
-    ax.stairs(counts(percents(clients, "after"), EDGES), EDGES, fill=True, color=colour, alpha=0.75,
-              label="after adaptation")  # fmt: skip
-    ax.stairs(counts(percents(clients, "before"), EDGES), EDGES, color=INK, linewidth=1.3,
-              label="before")  # fmt: skip
-    ax.set(xlabel="accuracy (%)", ylabel="clients", xlim=(0, 100))
+def draw_histogram(ax: Axes, clients: Sequence[Client], colour: str, metric: Metric) -> None:
+    """How many clients reach which value, before (outline) and after (filled)."""
+    bins = edges(clients, metric)
+    before, after = (counts(shown_values(clients, when, metric), bins) for when in WHENS)
+    ax.stairs(after, bins, fill=True, color=colour, alpha=0.75, label="after adaptation")
+    ax.stairs(before, bins, color=INK, linewidth=1.3, label="before")
+    ax.set(xlabel=metric.title, ylabel="clients", xlim=(bins[0], bins[-1]))
     ax.legend(loc="upper left", fontsize=8)
 
 
 def draw_methods(ax: Axes, comparison: Comparison, group: str, looks: Mapping[str, Look]) -> None:
     """A box for each method (quartiles, whiskers 10th to 90th percentile), its clients as dots."""
     for row, method in enumerate(comparison.methods):
-        values = percents(pooled(method, group), "after")
+        values = shown_values(pooled(method, group), "after", comparison.metric)
         if values:
             draw_box(ax, row, values, looks[method.row.label].colour)
     ax.set_yticks(
         range(len(comparison.methods)), [short(m.row.label, 24) for m in comparison.methods]
     )
-    ax.set(xlabel="accuracy after (%)", title=GROUP_NAMES[group])
+    ax.set(xlabel=comparison.metric.titled("after"), title=GROUP_NAMES[group])
     ax.set_ylim(len(comparison.methods) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
 
@@ -154,7 +160,8 @@ def draw_differences(ax: Axes, board: Board, group: str, looks: Mapping[str, Loo
         if difference is not None:
             draw_difference(ax, height, difference, looks[label].colour)
     ax.set_yticks(range(len(rows)), [short(label, 24) for label, _ in rows])
-    ax.set(title=GROUP_NAMES[group], xlabel=f"points against {short(board.baseline or '', 24)}")
+    what = board.metric.difference_unit.strip() or board.metric.word
+    ax.set(title=GROUP_NAMES[group], xlabel=f"{what} against {short(board.baseline or '', 24)}")
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.margins(x=0.12)
     ax.grid(axis="y", visible=False)
@@ -162,11 +169,12 @@ def draw_differences(ax: Axes, board: Board, group: str, looks: Mapping[str, Loo
 
 def draw_difference(ax: Axes, row: int, difference: Difference, colour: str) -> None:
     """One method's dots, mean and interval."""
-    seeds = [100 * v for v in difference.values if v is not None]
+    scale = difference.metric.scale
+    seeds = [scale * v for v in difference.values if v is not None]
     ax.scatter(seeds, [row + 0.16] * len(seeds), s=14, color=colour, alpha=0.55, linewidth=0)
-    width = None if difference.ci95 is None else 100 * difference.ci95
-    ax.errorbar([100 * difference.mean], [row], xerr=width, fmt="D", color=colour, capsize=3,
+    width = None if difference.ci95 is None else scale * difference.ci95
+    ax.errorbar([scale * difference.mean], [row], xerr=width, fmt="D", color=colour, capsize=3,
                 markersize=5, linewidth=1.8)  # fmt: skip
-    ax.annotate(difference.verdict, (100 * difference.mean, row - 0.2), ha="center", va="bottom",
+    ax.annotate(difference.verdict, (scale * difference.mean, row - 0.2), ha="center", va="bottom",
                 fontsize=7.5, color=INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip

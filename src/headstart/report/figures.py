@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headstart.files import write_bytes
+from headstart.metric import Metric
 from headstart.report import lines
 from headstart.report.drawing import (
-    accuracy_range,
     clients_height,
     draw_clients,
     draw_differences,
     draw_lines,
     draw_methods,
     label_ends,
+    metric_range,
 )
 from headstart.report.lines import AXIS_TITLES, Axis, Line, When, groups_of
 from headstart.report.palette import ADAPTED_ON_TEST
-from headstart.report.people import percents, pooled
+from headstart.report.people import limits, pooled, shown_values
 from headstart.report.reading import Comparison, Evaluation, Run
 from headstart.report.records import GROUP_NAMES
-from headstart.report.spread import floor_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,8 +96,8 @@ def run_figures(run: Run) -> dict[str, Figure]:
     if run.summary.curves:
         figure, (axes,) = panels(1, width=5.0)
         curves = lines.run_adaptation(run)
-        draw_lines(axes, curves, "adaptation steps on own data", "accuracy (%)")
-        accuracy_range(axes, curves)
+        draw_lines(axes, curves, "adaptation steps on own data", run.metric.title)
+        metric_range(axes, curves, run.metric)
         whole_ticks(axes.xaxis)
         mark_steps(axes, run.summary.adapt_steps)
         label_ends(axes, curves)
@@ -112,12 +112,13 @@ def run_figures(run: Run) -> dict[str, Figure]:
 
 
 def run_learning(run: Run) -> Figure:
-    """Accuracy and training loss over rounds, the gradients spent on a second axis."""
+    """Metric and training loss over rounds, the gradients spent on a second axis."""
     loss = lines.run_loss(run, "round")
     figure, axes = panels(2 if loss else 1)
     curves = lines.run_learning(run, "round")
-    draw_lines(axes[0], curves, "round", "accuracy (%)", "Accuracy on held-out data")
-    accuracy_range(axes[0], curves)
+    metric = run.metric
+    draw_lines(axes[0], curves, "round", metric.title, f"{metric.heading} on held-out data")
+    metric_range(axes[0], curves, metric)
     label_ends(axes[0], curves)
     if loss:
         draw_lines(axes[1], loss, "round", "loss", "Training loss")
@@ -149,7 +150,7 @@ def run_clients(run: Run) -> Figure:
     rows = max(len(run.clients_of(g)) for g in groups)
     figure, axes = panels(len(groups), height=clients_height(rows))
     for ax, group in zip(axes, groups, strict=True):
-        draw_clients(ax, run.clients_of(group), group)
+        draw_clients(ax, run.clients_of(group), group, run.metric)
     return figure
 
 
@@ -173,29 +174,34 @@ def comparison_figures(comparison: Comparison) -> dict[str, Figure]:
     curves = {g: lines.adaptation(comparison, g) for g in groups}
     if any(curves.values()):
         title = "adaptation steps on own data"
-        found["adaptation"] = lines_figure(curves, title, comparison.board.adapt_steps)
+        steps = comparison.board.adapt_steps
+        found["adaptation"] = lines_figure(curves, title, comparison.metric, steps)
     if any(row.differences for row in comparison.board.rows):
         found["differences"] = differences_figure(comparison)
     return found
 
 
 def training_figure(comparison: Comparison, when: When, axis: Axis) -> Figure:
-    """Accuracy over training, a panel for each group of clients."""
+    """The metric over training, a panel for each group of clients."""
     curves = {g: lines.learning(comparison, g, when, axis) for g in groups_of(comparison)}
-    return lines_figure(curves, AXIS_TITLES[axis], when=when)
+    return lines_figure(curves, AXIS_TITLES[axis], comparison.metric, when=when)
 
 
 def lines_figure(
-    curves: dict[str, list[Line]], x_title: str, steps: int | None = None, when: str = ""
+    curves: dict[str, list[Line]],
+    x_title: str,
+    metric: Metric,
+    steps: int | None = None,
+    when: str = "",
 ) -> Figure:
     """A panel for each group with one line per method, named at the right edge."""
     figure, axes = panels(len(curves), share=True)
     for ax, (group, some) in zip(axes, curves.items(), strict=True):
-        y_title = f"accuracy {when} (%)".replace("  ", " ") if ax is axes[0] else ""
+        y_title = metric.titled(when) if ax is axes[0] else ""
         draw_lines(ax, some, x_title, y_title, GROUP_NAMES[group])
         mark_steps(ax, steps)
         whole_ticks(ax.xaxis)
-    accuracy_range(axes[-1], [line for some in curves.values() for line in some])
+    metric_range(axes[-1], [line for some in curves.values() for line in some], metric)
     label_ends(axes[-1], list(curves.values())[-1])
     return figure
 
@@ -206,8 +212,11 @@ def methods_figure(comparison: Comparison) -> Figure:
     height = 1.0 + 0.42 * len(comparison.methods)
     figure, axes = panels(len(groups), height=height, share=True)
     everyone = [c for m in comparison.methods for g in groups for c in pooled(m, g)]
+    metric = comparison.metric
+    low, high = limits(shown_values(everyone, "after", metric), metric, floor=True)
+    room = 2 if metric.is_share else 0.02 * (high - low)
     for ax, group in zip(axes, groups, strict=True):
-        ax.set_xlim(floor_ten(percents(everyone, "after")) - 1, 102)
+        ax.set_xlim(low - room / 2, high + room)
         draw_methods(ax, comparison, group, lines.looks_of(comparison))
     return figure
 

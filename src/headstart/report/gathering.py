@@ -40,7 +40,14 @@ def read(paths: Sequence[Path]) -> Run | Comparison:
 
 
 def gather(runs: Sequence[Run]) -> Comparison:
-    """The runs as a comparison without a baseline."""
+    """The runs as a comparison without a baseline; they must be about one metric."""
+    names = {run.metric.name: run for run in runs}
+    if len(names) > 1:
+        one, other = list(names.values())[:2]
+        raise InputError(
+            f"{one.path} is about {one.metric.word}, {other.path} about {other.metric.word}; "
+            "report them apart"
+        )
     labelled = by_label(runs)
     over = "seeds" if any(len(some) > 1 for some in labelled.values()) else "clients"
     methods = tuple(Method(row(label, some, over), tuple(some)) for label, some in labelled.items())
@@ -53,6 +60,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
         adapt_steps=first.adapt_steps,
         adapt_on="test" if any(r.summary.adapt_on == "test" for r in runs) else "train",
         data=first.data,
+        metric=first.metric,
     )
     return Comparison(None, board, methods, over)
 
@@ -114,9 +122,10 @@ def pair(runs: Sequence[Run], group: str) -> Pair:
 
 
 def stat(stats: Sequence[Stat]) -> Stat:
-    """Mean and interval of the means over clients; the 10th percentiles are averaged."""
+    """Mean and interval of the means over clients; the percentiles are averaged."""
     merged = over_seeds([s.mean for s in stats])
-    return replace(merged, p10=mean_of([s.p10 for s in stats]))
+    p10, p90 = mean_of([s.p10 for s in stats]), mean_of([s.p90 for s in stats])
+    return replace(merged, p10=p10, p90=p90)
 
 
 def curve(runs: Sequence[Run], group: str) -> Curve:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headstart.metric import Metric
 from headstart.report.palette import BLUE, GREY, GROUP_COLOURS, SKY, Look, method_looks
 from headstart.report.reading import Comparison, Evaluation, Method, Run
 from headstart.report.records import GROUPS, KNOWN, NEW, Curve, Numbers, Stat
@@ -14,12 +15,13 @@ from headstart.report.spread import over_seeds
 When = Literal["before", "after"]
 Axis = Literal["round", "gradients"]
 AXIS_TITLES = {"round": "round", "gradients": "gradient evaluations in training"}
+LOSS = Metric("loss", "lower")
 SHORT = {KNOWN: "in training", NEW: "joined later"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line with its band; accuracies in percent, None where there is no number."""
+    """One line with its band; shares in percent, None where there is no number."""
 
     look: Look
     x: tuple[float, ...]
@@ -31,11 +33,6 @@ class Line:
     def has_band(self) -> bool:
         """Whether any point has an interval."""
         return any(v is not None for v in self.low)
-
-
-def percent(value: float | None) -> float | None:
-    """A share as percent."""
-    return None if value is None else 100 * value
 
 
 def groups_of(thing: Run | Comparison) -> list[str]:
@@ -58,22 +55,23 @@ def group_look(group: str, when: When = "after") -> Look:
 
 
 def run_learning(run: Run, axis: Axis) -> list[Line]:
-    """Accuracy over training: both groups, before and after adaptation, band over clients."""
+    """The metric over training: both groups, before and after adaptation, band over clients."""
     x = tuple(float(getattr(e, axis)) for e in run.evaluations)
     lines = []
     for group in groups_of(run):
         pairs = [e.groups.get(group) for e in run.evaluations]
         after = [Stat(None) if p is None else p.after for p in pairs]
         before = [Stat(None) if p is None else p.before for p in pairs]
-        lines.append(_line(group_look(group), x, after))
-        lines.append(replace(_line(group_look(group, "before"), x, before), low=(), high=()))
+        lines.append(_line(group_look(group), x, after, run.metric))
+        faint = _line(group_look(group, "before"), x, before, run.metric)
+        lines.append(replace(faint, low=(), high=()))
     return lines
 
 
 def run_adaptation(run: Run) -> list[Line]:
-    """Accuracy against adaptation steps, band over clients."""
+    """The metric against adaptation steps, band over clients."""
     looks = {g: replace(group_look(g), label=SHORT[g]) for g in GROUPS}
-    return [_curve_line(looks[g], curve) for g, curve in run.summary.curves.items()]
+    return [_curve_line(looks[g], curve, run.metric) for g, curve in run.summary.curves.items()]
 
 
 def run_stationarity(run: Run) -> list[Line]:
@@ -104,13 +102,13 @@ def run_loss(run: Run, axis: Axis) -> list[Line]:
 
 
 def learning(comparison: Comparison, group: str, when: When, axis: Axis) -> list[Line]:
-    """Accuracy over training, one line per method, band over seeds (or clients)."""
+    """The metric over training, one line per method, band over seeds (or clients)."""
     looks = looks_of(comparison)
     lines = []
     for method in comparison.methods:
         x, stats = _over_training(method, group, when, axis, comparison.over)
         if any(s.mean is not None for s in stats):
-            lines.append(_line(looks[method.row.label], x, stats))
+            lines.append(_line(looks[method.row.label], x, stats, comparison.metric))
     return lines
 
 
@@ -122,17 +120,17 @@ def loss(comparison: Comparison, axis: Axis) -> list[Line]:
         rounds = _shared_rounds(method)
         points = [[_at(run, r).train_loss for run in method.runs] for r in rounds]
         stats = [over_seeds(values) for values in points]
-        line = _line(looks[method.row.label], _positions(method, rounds, axis), stats, scale=1)
+        line = _line(looks[method.row.label], _positions(method, rounds, axis), stats, LOSS)
         if any(y is not None for y in line.y):
             lines.append(replace(line, low=(), high=()))
     return lines
 
 
 def adaptation(comparison: Comparison, group: str) -> list[Line]:
-    """Accuracy against adaptation steps, one line per method."""
+    """The metric against adaptation steps, one line per method."""
     looks = looks_of(comparison)
     return [
-        _curve_line(looks[m.row.label], m.row.curves[group])
+        _curve_line(looks[m.row.label], m.row.curves[group], comparison.metric)
         for m in comparison.methods
         if group in m.row.curves
     ]
@@ -167,19 +165,21 @@ def _stat(run: Run, round: int, group: str, when: When) -> Stat:
     return Stat(None) if pair is None else getattr(pair, when)
 
 
-def _curve_line(look: Look, curve: Curve) -> Line:
+def _curve_line(look: Look, curve: Curve, metric: Metric) -> Line:
     stats = [Stat(m, c) for m, c in zip(curve.mean, curve.ci95, strict=True)]
-    return _line(look, tuple(map(float, curve.steps)), stats)
+    return _line(look, tuple(map(float, curve.steps)), stats, metric)
 
 
-def _line(look: Look, x: tuple[float, ...], stats: Sequence[Stat], scale: float = 100) -> Line:
-    """A line through means, its band kept between 0 and 100 %."""
-    low, high = zip(*(_ends(s, scale) for s in stats), strict=True) if stats else ((), ())
-    y = tuple(None if s.mean is None else scale * s.mean for s in stats)
+def _line(look: Look, x: tuple[float, ...], stats: Sequence[Stat], metric: Metric) -> Line:
+    """A line through means; the band of a share is kept between 0 and 100 %."""
+    low, high = zip(*(_ends(s, metric) for s in stats), strict=True) if stats else ((), ())
+    y = tuple(None if s.mean is None else metric.scale * s.mean for s in stats)
     return Line(look, x, y, low, high)
 
 
-def _ends(stat: Stat, scale: float) -> tuple[float | None, float | None]:
+def _ends(stat: Stat, metric: Metric) -> tuple[float | None, float | None]:
     if stat.mean is None or stat.ci95 is None:
         return None, None
-    return max(0.0, scale * (stat.mean - stat.ci95)), min(scale, scale * (stat.mean + stat.ci95))
+    scale = metric.scale
+    low, high = scale * (stat.mean - stat.ci95), scale * (stat.mean + stat.ci95)
+    return (max(0.0, low), min(scale, high)) if metric.is_share else (low, high)

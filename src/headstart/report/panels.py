@@ -87,13 +87,14 @@ def lines_panel(
 ) -> Figure:
     """Lines with bands; one box names all lines at a position, if they share positions.
 
-    ``steps`` is where a dotted line stands, ``floor`` the lowest accuracy on the axis; ``log`` is
+    ``steps`` is where a dotted line stands, ``floor`` the lowest share on the axis; ``log`` is
     for numbers of very different size.
     """
     percent = y_title.endswith("(%)")
     numbers = [v for line in lines for v in (*line.y, *line.low) if v is not None]
     low = floor_ten(numbers) if floor is None else floor
-    limits = [low - 1, 101] if percent else [0, 1.08 * max(numbers, default=1)]
+    least, most = min(numbers, default=0), max(numbers, default=1)
+    limits = [low - 1, 101] if percent else [1.08 * min(0, least), 1.08 * max(0, most)]
     few = steps is not None and max(x for line in lines for x in line.x) <= 12
     shared = len({line.x for line in lines}) == 1
     marker = {"type": "line", "x0": steps, "x1": steps, "y0": 0, "y1": 1, "yref": "paper",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headstart.metric import Metric
 from headstart.report import lines
 from headstart.report.client_panels import histogram_panel, rows_panel, scatter_panel
 from headstart.report.lines import AXIS_TITLES, Axis, Line, When, groups_of, looks_of
@@ -75,9 +76,9 @@ def run_plots(run: Run) -> list[Plot]:
         Plot(
             "adaptation",
             "How many adaptation steps a client needs",
-            "Mean accuracy after 0, 1, 2 … gradient steps on the client's own data. Band: 95 % "
-            "confidence interval of the mean over clients. Dotted line: the number of steps used "
-            "everywhere else on this page.",
+            f"Mean {run.metric.word} after 0, 1, 2 … gradient steps on the client's own data. "
+            "Band: 95 % confidence interval of the mean over clients. Dotted line: the number of "
+            "steps used everywhere else on this page.",
             [View("", adaptation_panels(run))],
             looks,
         ),
@@ -120,16 +121,16 @@ def stationarity_plots(run: Run) -> list[Plot]:
 
 
 def adaptation_panels(run: Run) -> list[Figure]:
-    """Accuracy against adaptation steps."""
+    """The metric against adaptation steps."""
     curves = lines.run_adaptation(run)
     steps = run.summary.adapt_steps
-    return [lines_panel(curves, STEPS, "accuracy (%)", steps=steps)] if curves else []
+    return [lines_panel(curves, STEPS, run.metric.title, steps=steps)] if curves else []
 
 
 def training_view(run: Run, axis: Axis) -> View:
-    """Accuracy and loss over training."""
-    title = AXIS_TITLES[axis]
-    panels = [lines_panel(lines.run_learning(run, axis), title, "accuracy (%)", "Accuracy")]
+    """Metric and loss over training."""
+    title, metric = AXIS_TITLES[axis], run.metric
+    panels = [lines_panel(lines.run_learning(run, axis), title, metric.title, metric.heading)]
     if loss := lines.run_loss(run, axis):
         panels.append(lines_panel(loss, title, "loss", "Training loss"))
     return View(f"by {title.removesuffix(' in training')}", panels)
@@ -138,19 +139,25 @@ def training_view(run: Run, axis: Axis) -> View:
 def clients_views(run: Run) -> tuple[str, list[View]]:
     """The caption and the views of single clients: rows for few, distributions for many."""
     parts = {g: run.clients_of(g) for g in groups_of(run) if run.clients_of(g)}
+    metric = run.metric
+    lowest, left, above, below = (
+        ("lowest", "left", "gained", "lost")
+        if metric.direction == "higher"
+        else ("highest", "right", "lost", "gained")
+    )
 
-    def view(name: str, draw: Callable[[Sequence[Client], str], Figure]) -> View:
-        return View(name, [draw(clients, group) for group, clients in parts.items()])
+    def view(name: str, draw: Callable[[Sequence[Client], str, Metric], Figure]) -> View:
+        return View(name, [draw(clients, group, metric) for group, clients in parts.items()])
 
     if max(len(clients) for clients in parts.values()) <= MOST_ROWS:
         return (
-            "One row per client, lowest accuracy after adaptation at the bottom. A filled dot left "
-            "of its hollow one is a client that adaptation made worse.",
+            f"One row per client, {lowest} {metric.word} after adaptation at the bottom. A filled "
+            f"dot {left} of its hollow one is a client that adaptation made worse.",
             [view("", rows_panel)],
         )
     return (
-        "Number of clients at each accuracy; or every client as a dot: above the diagonal it "
-        "gained by adaptation, below it lost.",
+        f"Number of clients at each {metric.word}; or every client as a dot: above the diagonal "
+        f"it {above} by adaptation, below it {below}.",
         [view("distribution", histogram_panel), view("each client", scatter_panel)],
     )
 
@@ -159,21 +166,23 @@ def comparison_plots(comparison: Comparison) -> list[Plot]:
     """Several methods: differences, adaptation, learning, clients."""
     named = looks_of(comparison)
     looks = [named[method.row.label] for method in comparison.methods if method.runs]
+    metric = comparison.metric
+    unit = ", in percentage points" if metric.is_share else ""
     band = f"Band: 95 % confidence interval over {comparison.over}."
     return [
         Plot(
             "differences",
             f"Difference to {comparison.board.baseline}",
-            "Accuracy after adaptation minus the baseline's, in percentage points, paired by seed: "
-            "both methods saw the same clients. Small dots: single seeds; diamond and bar: mean "
-            "and 95 % confidence interval. A bar that crosses zero shows no difference.",
+            f"{metric.heading} after adaptation minus the baseline's{unit}, paired by seed: both "
+            "methods saw the same clients. Small dots: single seeds; diamond and bar: mean and "
+            "95 % confidence interval. A bar that crosses zero shows no difference.",
             [View("", differences_panels(comparison))],
         ),
         Plot(
             "adaptation",
             "How many adaptation steps a client needs",
-            f"Mean accuracy after 0, 1, 2 … gradient steps on the client's own data. {band} Dotted "
-            "line: the number of steps used everywhere else on this page.",
+            f"Mean {metric.word} after 0, 1, 2 … gradient steps on the client's own data. {band} "
+            "Dotted line: the number of steps used everywhere else on this page.",
             [View("", method_adaptation_panels(comparison))],
             looks,
         ),
@@ -197,10 +206,10 @@ def differences_panels(comparison: Comparison) -> list[Figure]:
 
 
 def method_adaptation_panels(comparison: Comparison) -> list[Figure]:
-    """Accuracy against adaptation steps for each group."""
+    """The metric against adaptation steps for each group."""
     steps = comparison.board.adapt_steps
     curves = {group: lines.adaptation(comparison, group) for group in groups_of(comparison)}
-    return grouped(curves, STEPS, "accuracy (%)", steps)
+    return grouped(curves, STEPS, comparison.metric.title, steps)
 
 
 def learning_views(comparison: Comparison) -> list[View]:
@@ -217,15 +226,15 @@ def learning_views(comparison: Comparison) -> list[View]:
 
 
 def learning_panels(comparison: Comparison, when: When, axis: Axis) -> list[Figure]:
-    """Accuracy over training for each group."""
+    """The metric over training for each group."""
     curves = {g: lines.learning(comparison, g, when, axis) for g in groups_of(comparison)}
-    return grouped(curves, AXIS_TITLES[axis], f"accuracy {when} (%)")
+    return grouped(curves, AXIS_TITLES[axis], comparison.metric.titled(when))
 
 
 def grouped(
     curves: Mapping[str, Sequence[Line]], x_title: str, y_title: str, steps: int | None = None
 ) -> list[Figure]:
-    """A panel for each group, all with the same range of accuracies."""
+    """A panel for each group, all with the same range of shares."""
     every = [v for some in curves.values() for ln in some for v in (*ln.y, *ln.low)]
     floor = floor_ten([v for v in every if v is not None])
     return [

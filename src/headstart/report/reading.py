@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headstart.errors import InputError
+from headstart.metric import ACCURACY, Metric
 from headstart.report.records import (
     KNOWN,
     NEW,
@@ -17,8 +18,8 @@ from headstart.report.records import (
     Pair,
     Row,
     Summary,
-    accuracies,
     number,
+    pairs,
 )
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ class Run:
     config: str
     promise: Promise | None = None
 
+    @property
+    def metric(self) -> Metric:
+        """The primary metric, which the clients' numbers are about."""
+        return self.summary.metric
+
     def clients_of(self, group: str) -> list[Client]:
         """Known or new clients."""
         return [client for client in self.clients if client.group == group]
@@ -99,6 +105,11 @@ class Comparison:
     methods: tuple[Method, ...]
     over: str = "seeds"
 
+    @property
+    def metric(self) -> Metric:
+        """The primary metric of all runs."""
+        return self.board.metric
+
 
 def read_folder(path: Path) -> Run | Comparison:
     """A comparison if the folder holds one, else a run."""
@@ -118,11 +129,12 @@ def read_run(path: Path) -> Run:
             f"{path} is not finished: it has no summary.json; "
             f"continue it with: headstart run --resume --out {path}"
         )
+    summary = parsed(path / "summary.json", lambda text: Summary.from_table(load(text)))
     run = Run(
         path=path,
-        summary=parsed(path / "summary.json", lambda text: Summary.from_table(load(text))),
+        summary=summary,
         evaluations=parsed(path / "metrics.jsonl", evaluations),
-        clients=parsed(path / "clients.csv", clients),
+        clients=parsed(path / "clients.csv", lambda text: clients(text, summary.metric)),
         config=parsed(path / "config.toml", str),
         promise=parsed(theory, lambda text: Promise.from_table(load(text)))
         if (theory := path / "theory.json").exists()
@@ -204,13 +216,13 @@ def evaluation(table: dict[str, Any]) -> Evaluation:
         round=int(table["round"]),
         gradients=int(table["gradient_evaluations"]),
         train_loss=number(table.get("train_loss")),
-        groups=accuracies(table),
+        groups=pairs(table, Metric.of(table)),
         gradient_norm_squared=number(table.get("gradient_norm_squared")),
     )
 
 
-def clients(text: str) -> tuple[Client, ...]:
-    """The lines of ``clients.csv``."""
+def clients(text: str, metric: Metric = ACCURACY) -> tuple[Client, ...]:
+    """The lines of ``clients.csv``, with this metric."""
     rows = [
         Client(
             name=row["name"],
@@ -218,8 +230,8 @@ def clients(text: str) -> tuple[Client, ...]:
             train=int(row["train_examples"]),
             test=int(row["test_examples"]),
             classes=int(row["classes"]),
-            before=number(row["accuracy_before"] or None),
-            after=number(row["accuracy_after"] or None),
+            before=number(row[f"{metric.name}_before"] or None),
+            after=number(row[f"{metric.name}_after"] or None),
         )
         for row in csv.DictReader(text.splitlines(keepends=True))
     ]

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headstart.metric import ACCURACY, Metric
+
 KNOWN, NEW = "known", "new"
 GROUPS = (KNOWN, NEW)
 GROUP_NAMES = {KNOWN: "Clients in training", NEW: "Clients that joined later"}
@@ -50,6 +52,8 @@ class Stat:
     least: float | None = None
     count: int | None = None
     values: Numbers = ()
+    p90: float | None = None
+    most: float | None = None
 
     @classmethod
     def from_table(cls, table: Table) -> Stat:
@@ -61,12 +65,22 @@ class Stat:
             least=number(table.get("min")),
             count=count(table.get("count")),
             values=numbers(table.get("values") or ()),
+            p90=number(table.get("p90")),
+            most=number(table.get("max")),
         )
+
+    def tail(self, metric: Metric) -> float | None:
+        """What one client in ten does worse than."""
+        return self.p10 if metric.direction == "higher" else self.p90
+
+    def worst(self, metric: Metric) -> float | None:
+        """The worst client's."""
+        return self.least if metric.direction == "higher" else self.most
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Accuracy before and after adaptation."""
+    """A metric before and after adaptation."""
 
     before: Stat
     after: Stat
@@ -79,7 +93,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean accuracy after 0, 1, 2 … adaptation steps."""
+    """Mean of the metric after 0, 1, 2 … adaptation steps."""
 
     steps: tuple[int, ...]
     mean: Numbers
@@ -88,11 +102,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Difference:
-    """Accuracy after adaptation minus the baseline's, paired by seed."""
+    """The metric after adaptation minus the baseline's, paired by seed."""
 
     mean: float
     ci95: float | None
     values: Numbers
+    metric: Metric = ACCURACY
 
     @property
     def verdict(self) -> str:
@@ -105,7 +120,7 @@ class Difference:
             return UNDECIDED
         if abs(self.mean) <= self.ci95:
             return NOT_SHOWN
-        return BETTER if self.mean > 0 else WORSE
+        return BETTER if self.metric.gain(self.mean, 0.0) > 0 else WORSE
 
 
 @dataclass(frozen=True)
@@ -142,10 +157,16 @@ class Summary:
     host: Table
     failures: tuple[str, ...] = ()
     note: str | None = None
+    metric: Metric = ACCURACY
+    """The primary metric, which all numbers above are about."""
+    others: Mapping[Metric, Mapping[str, Pair]] = field(default_factory=dict)
+    """Further metrics, by group of clients."""
 
     @classmethod
     def from_table(cls, table: Table) -> Summary:
         """From the summary of a run."""
+        metric = Metric.of(table)
+        others = [Metric(**one) for one in (table.get("metrics") or ())[1:]]
         return cls(
             label=str(table.get("label") or table["algorithm"]),
             algorithm=str(table["algorithm"]),
@@ -156,11 +177,13 @@ class Summary:
             budget=Budget.from_table(table),
             adapt_steps=int(table["adapt_steps"]),
             adapt_on=str(table["adapt_on"]),
-            groups=accuracies(table),
-            curves=curves(table.get("adaptation")),
+            groups=pairs(table, metric),
+            curves=curves(table.get("adaptation"), metric),
             host=dict(table.get("host") or {}),
             failures=tuple(map(str, table.get("failures") or ())),
             note=table.get("note"),
+            metric=metric,
+            others={other: pairs(table, other) for other in others},
         )
 
 
@@ -188,7 +211,7 @@ class Row:
         return FAILED if self.failed else self.differences[group].verdict
 
     @classmethod
-    def from_table(cls, table: Table) -> Row:
+    def from_table(cls, table: Table, metric: Metric = ACCURACY) -> Row:
         """From a row of ``comparison.json``."""
         parts = {KNOWN: table["known_clients"], NEW: table.get("new_clients")}
         differences = table.get("difference") or {}
@@ -200,9 +223,9 @@ class Row:
             budget=Budget.from_table(table),
             seconds=number(table.get("seconds")),
             groups={g: Pair.from_table(part) for g, part in parts.items() if part},
-            curves=curves(table.get("adaptation")),
+            curves=curves(table.get("adaptation"), metric),
             differences={
-                g: difference(d) for g in GROUPS if (d := differences.get(f"{g}_clients"))
+                g: difference(d, metric) for g in GROUPS if (d := differences.get(f"{g}_clients"))
             },
             folders=tuple(table.get("runs") or ()),
             failed={str(k): str(v) for k, v in (table.get("failed") or {}).items()},
@@ -220,6 +243,7 @@ class Board:
     adapt_steps: int
     adapt_on: str
     data: str
+    metric: Metric = ACCURACY
 
     @classmethod
     def from_table(cls, table: Table) -> Board:
@@ -227,30 +251,31 @@ class Board:
         data = table.get("data") or {}
         words = (data.get("source") or data.get("path"), data.get("partition"))
         return cls(
-            rows=tuple(Row.from_table(row) for row in table["rows"]),
+            rows=tuple(Row.from_table(row, Metric.of(table)) for row in table["rows"]),
             baseline=table.get("baseline"),
             seeds=tuple(table["seeds"]),
             rounds=tuple(table.get("rounds") or ()),
             adapt_steps=int(table["adapt_steps"]),
             adapt_on=str(table["adapt_on"]),
             data=", ".join(str(word) for word in words if word),
+            metric=Metric.of(table),
         )
 
 
-def accuracies(table: Table) -> dict[str, Pair]:
+def pairs(table: Table, metric: Metric) -> dict[str, Pair]:
     """Known clients from the top level of a summary or an evaluation, new ones if there are any."""
     parts = {KNOWN: table, NEW: table.get("new_clients")}
-    return {g: Pair.from_table(part["accuracy"]) for g, part in parts.items() if part}
+    return {g: Pair.from_table(part[metric.name]) for g, part in parts.items() if part}
 
 
-def curves(table: Table | None) -> dict[str, Curve]:
-    """Accuracy against adaptation steps, for each group that has it."""
+def curves(table: Table | None, metric: Metric = ACCURACY) -> dict[str, Curve]:
+    """The metric against adaptation steps, for each group that has it."""
     if not table:
         return {}
     steps = tuple(int(step) for step in table["steps"])
     parts = {group: table.get(f"{group}_clients") for group in GROUPS}
     found = {
-        group: Curve(steps, numbers(part["accuracy"]), numbers(part["ci95"]))
+        group: Curve(steps, numbers(part[metric.name]), numbers(part["ci95"]))
         for group, part in parts.items()
         if part and steps
     }
@@ -259,8 +284,11 @@ def curves(table: Table | None) -> dict[str, Curve]:
     return found
 
 
-def difference(table: Table) -> Difference:
-    """A paired difference; the verdict is worked out anew from the interval."""
+def difference(table: Table, metric: Metric = ACCURACY) -> Difference:
+    """A paired difference; the verdict is worked out again from the interval."""
     return Difference(
-        float(table["mean"]), number(table.get("ci95")), numbers(table.get("differences") or ())
+        float(table["mean"]),
+        number(table.get("ci95")),
+        numbers(table.get("differences") or ()),
+        metric,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headstart.metric import Metric
 from headstart.report.records import Stat
 
 
@@ -34,9 +35,10 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def least_of(values: Sequence[float | None]) -> float | None:
-    """The smallest of those that are there."""
-    return min((v for v in values if v is not None), default=None)
+def worst_of(values: Sequence[float | None], metric: Metric) -> float | None:
+    """The worst of those that are there."""
+    known = [v for v in values if v is not None]
+    return min(known, key=lambda v: metric.gain(v, 0.0), default=None)
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,28 @@ from headstart.report.records import (
     Summary,
     Table,
 )
-from headstart.report.wording import DASH, alarms, plural, points, share, whole, with_interval
+from headstart.report.wording import (
+    DASH,
+    alarms,
+    plural,
+    points,
+    tail_name,
+    whole,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
 def summary_table(summary: Table) -> RichTable:
-    """One run's accuracy, known and new clients; from the content of ``summary.json``."""
+    """One run's metric, known and new clients; from the content of ``summary.json``."""
     about = Summary.from_table(summary)
-    table = _table("clients", "count", "before", "after", "10th percentile", "worst client")
+    metric = about.metric
+    table = _table("clients", "count", "before", "after", tail_name(metric), "worst client")
     for group, pair in about.groups.items():
-        ends = [share(pair.after.p10), share(pair.after.least)]
-        means = [with_interval(pair.before), with_interval(pair.after)]
+        ends = [metric.text(pair.after.tail(metric)), metric.text(pair.after.worst(metric))]
+        means = [with_interval(metric, pair.before), with_interval(metric, pair.after)]
         _add(table, [group, whole(pair.after.count), *means, *ends])
     budget = about.budget
     table.caption = _caption(
@@ -43,11 +52,14 @@ def comparison_table(comparison: Table) -> RichTable:
     """Methods below each other, known and new clients; from ``comparison.json``."""
     board = Board.from_table(comparison)
     against = f"to {short(board.baseline or DASH, 16)}"
-    table = _table("method", "clients", "before %", "after %", "difference", against, "gradients")
+    unit = " %" if board.metric.is_share else ""
+    heads = ("method", "clients", f"before{unit}", f"after{unit}")
+    table = _table(*heads, "difference", against, "gradients")
     for row in board.rows:
         for index, group in enumerate(row.groups or [DASH]):
-            _add(table, _cells(row, group, board.baseline, first=index == 0))
+            _add(table, _cells(row, group, board, first=index == 0))
     table.caption = _caption(
+        "" if board.metric.is_share else f"{board.metric.heading}: {board.metric.meaning}",
         f"± 95 % confidence interval over {plural(len(board.seeds), 'seed')}; "
         f"{_adapted(board.adapt_steps)}; gradients: evaluations in training",
         _mark(board.adapt_on),
@@ -56,14 +68,16 @@ def comparison_table(comparison: Table) -> RichTable:
     return table
 
 
-def _cells(row: Row, group: str, baseline: str | None, *, first: bool) -> list[str]:
+def _cells(row: Row, group: str, board: Board, *, first: bool) -> list[str]:
     """One group of clients of one method; what holds for both is said once."""
     pair = row.groups.get(group, Pair(Stat(None), Stat(None)))
-    means = [with_interval(stat).replace(" %", "") for stat in (pair.before, pair.after)]
+    means = [
+        with_interval(board.metric, stat).replace(" %", "") for stat in (pair.before, pair.after)
+    ]
     label = row.label if row.seeds else f"{row.label} (diverged)"
     gradients = whole(row.budget.training)
     shown = [label, gradients] if first else ["", ""]
-    return [shown[0], group, *means, *_difference(row, group, baseline), shown[1]]
+    return [shown[0], group, *means, *_difference(row, group, board.baseline), shown[1]]
 
 
 def _difference(row: Row, group: str, baseline: str | None) -> tuple[str, str]:

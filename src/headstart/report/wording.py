@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headstart.metric import DASH, Metric
 from headstart.report.reading import Comparison
 from headstart.report.records import (
     BETTER,
@@ -20,47 +21,37 @@ from headstart.report.records import (
     Summary,
 )
 
-DASH = "–"
 
+def with_interval(metric: Metric, stat: Stat) -> str:
+    """Mean and half width of its interval.
 
-def share(value: float | None) -> str:
-    """A share as percent.
-
-    >>> share(0.9714), share(None)
-    ('97.1 %', '–')
+    >>> with_interval(Metric("accuracy", unit="%"), Stat(0.971, 0.008))
+    '97.1 % ± 0.8'
+    >>> with_interval(Metric("mae"), Stat(2.5))
+    '2.50'
     """
-    return DASH if value is None else f"{100 * value:.1f} %"
-
-
-def with_interval(stat: Stat) -> str:
-    """Mean and half width of its interval, in percent.
-
-    >>> with_interval(Stat(0.971, 0.008)), with_interval(Stat(0.971))
-    ('97.1 % ± 0.8', '97.1 %')
-    """
-    if stat.mean is None or stat.ci95 is None:
-        return share(stat.mean)
-    return f"{share(stat.mean)} ± {100 * stat.ci95:.1f}"
+    return metric.with_interval(stat.mean, stat.ci95)
 
 
 def points(difference: Difference) -> str:
-    """A signed difference in percentage points.
+    """A signed difference, a share's in percentage points.
 
     >>> points(Difference(-0.0065, 0.0148, ()))
     '−0.7 ± 1.5'
     """
-    text = signed(difference.mean)
-    return text if difference.ci95 is None else f"{text} ± {100 * difference.ci95:.1f}"
+    metric = difference.metric
+    text = metric.signed(difference.mean)
+    return text if difference.ci95 is None else f"{text} ± {metric.figure(difference.ci95)}"
 
 
-def signed(value: float) -> str:
-    """A difference in percentage points with its sign.
+def tail_name(metric: Metric) -> str:
+    """What one client in ten does worse than, as a column is called."""
+    return "10th percentile" if metric.direction == "higher" else "90th percentile"
 
-    >>> signed(0.012), signed(-0.00001)
-    ('+1.2', '0.0')
-    """
-    rounded = round(100 * value, 1)
-    return f"{rounded:+.1f}".replace("-", "−") if rounded else "0.0"
+
+def reach(metric: Metric) -> str:
+    """How a sentence says what clients get: a share is reached, an error one has."""
+    return "reach" if metric.is_share else f"have a {metric.word} of"
 
 
 def whole(value: int | None) -> str:
@@ -90,13 +81,14 @@ def run_headline(summary: Summary) -> list[str]:
     """What one run reached, one sentence for each group of clients."""
     steps = plural(summary.adapt_steps, "adaptation step")
     lines = []
+    metric = summary.metric
     for group, pair in summary.groups.items():
-        reached = f"{GROUP_NAMES[group]} reach {with_interval(pair.after)}"
+        reached = f"{GROUP_NAMES[group]} {reach(metric)} {with_interval(metric, pair.after)}"
         if summary.adapt_steps == 0:
             lines.append(f"{reached} without adaptation.")
             continue
         when = f" after {steps} on their own data" if not lines else ""
-        lines.append(f"{reached}{when} (before: {share(pair.before.mean)}).")
+        lines.append(f"{reached}{when} (before: {metric.text(pair.before.mean)}).")
     return lines
 
 
@@ -112,8 +104,12 @@ def comparison_headline(comparison: Comparison) -> list[str]:
 
 
 def _side_by_side(board: Board, group: str) -> str:
-    found = [f"{r.label} {with_interval(r.groups[group].after)}" for r in _with(board, group)]
-    return f"{GROUP_NAMES[group]} reach, {_when(board)}: {', '.join(found)}."
+    metric = board.metric
+    found = [
+        f"{r.label} {with_interval(metric, r.groups[group].after)}" for r in _with(board, group)
+    ]
+    verb = "reach" if metric.is_share else f"have a {metric.word}"
+    return f"{GROUP_NAMES[group]} {verb}, {_when(board)}: {', '.join(found)}."
 
 
 def _against_baseline(board: Board, group: str) -> str:
@@ -125,7 +121,8 @@ def _against_baseline(board: Board, group: str) -> str:
     }
     base = next((r for r in board.rows if r.label == board.baseline), None)
     parts = [
-        f"{label} is {d.verdict} than {board.baseline} by {points(d).lstrip('+−')} points"
+        f"{label} is {d.verdict} than {board.baseline} by {points(d).lstrip('+−')}"
+        + (d.metric.difference_unit or f" ({d.metric.word})")
         for label, d in judged.items()
         if d.verdict in (BETTER, WORSE)
     ]
@@ -139,13 +136,14 @@ def _against_baseline(board: Board, group: str) -> str:
         parts.append(f"{listed(failed)} failed")
     if not parts:
         parts.append(f"nothing could be compared with {board.baseline}")
-    return f"{GROUP_NAMES[group]}, {_when(board)}{_level(base, group)}: {'; '.join(parts)}."
+    level = _level(base, group, board.metric)
+    return f"{GROUP_NAMES[group]}, {_when(board)}{level}: {'; '.join(parts)}."
 
 
-def _level(row: Row | None, group: str) -> str:
+def _level(row: Row | None, group: str, metric: Metric) -> str:
     if row is None or group not in row.groups:
         return ""
-    return f" ({row.label}: {with_interval(row.groups[group].after)})"
+    return f" ({row.label}: {with_interval(metric, row.groups[group].after)})"
 
 
 def _with(board: Board, group: str) -> list[Row]:
@@ -176,7 +174,8 @@ def notes(comparison: Comparison) -> list[str]:
     if len(budgets) > 1:
         found.append(
             "The methods spent different numbers of gradient evaluations in training "
-            f"({whole(min(budgets))} to {whole(max(budgets))}): see accuracy against them below."
+            f"({whole(min(budgets))} to {whole(max(budgets))}): see {board.metric.word} against "
+            "them below."
         )
     judged = sum(len(row.differences) for row in board.rows)
     if judged > 2:

@@ -118,17 +118,12 @@ def write_checked(
 
 def read_checked(path: Path, format: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and tensors of what :func:`write_checked` wrote, or one clear line."""
-    header, tensors = _read(path)
+    header, tensors = read_tensors(path)
     if header.get("format") != format:
         raise CheckpointError(f"{path} is not a Headstart {format.split('-')[1]}")
     if header.get("checksum") != checksum(tensors, header):
         raise CheckpointError(f"{path} is damaged (its checksum does not match)")
     return header, tensors
-
-
-def save_model(path: Path, params: Tree, algorithm: str) -> None:
-    """A model's parameters under their names; equal models give equal files."""
-    write_tensors(path, named_arrays(params), {"format": MODEL_FORMAT, "algorithm": algorithm})
 
 
 def named_arrays(tree: Tree) -> dict[str, np.ndarray]:
@@ -165,7 +160,8 @@ def checksum(tensors: dict[str, np.ndarray], header: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and tensors of a safetensors file of ours."""
     try:
         with safe_open(path, framework="np") as file:
             header = json.loads((file.metadata() or {}).get("headstart", "{}"))

@@ -7,7 +7,7 @@ steps on the same split. Differences are paired by seed: both methods saw the sa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from headstart.errors import ConfigError, DivergedError, OutputError
 from headstart.files import write_json, write_text
+from headstart.metric import ACCURACY, Metric
 from headstart.runs.config import Experiment
 from headstart.runs.directory import RunDirectory
 from headstart.runs.record import as_csv
@@ -38,26 +39,48 @@ def compare(
     if (out / "config.toml").exists():
         raise OutputError(f"{out} holds a single run; choose another folder with --out")
     chosen = choose_baseline(experiments, baseline)
-    rows = []
+    outcomes: dict[str, dict[int, dict[str, Any]]] = {}
     for experiment in experiments:
-        outcomes = {}
+        outcomes[experiment.label] = {}
         for seed in seeds:
             folder = out / slug(experiment.label) / f"seed-{seed}"
             hear = listener(experiment.label, seed) if listener else Listener()
-            outcomes[seed] = outcome(experiment.with_seed(seed), folder, hear)
-        rows.append(row(experiment, outcomes, out))
-    result = {
+            summary = outcome(experiment.with_seed(seed), folder, hear)
+            outcomes[experiment.label][seed] = summary
+    result = compared(experiments, seeds, outcomes, chosen)
+    write_comparison(out, result)
+    return result
+
+
+def write_comparison(out: Path, result: dict[str, Any]) -> None:
+    """``comparison.json`` and ``comparison.csv``."""
+    write_json(out / "comparison.json", result)
+    write_text(out / "comparison.csv", as_csv([flat(row) for row in result["rows"]]))
+
+
+def compared(
+    experiments: Sequence[Experiment],
+    seeds: Sequence[int],
+    outcomes: Mapping[str, dict[int, dict[str, Any]]],
+    baseline: str,
+) -> dict[str, Any]:
+    """The table of a comparison, from the summaries of its runs by label and seed."""
+    rows, metric = [], ACCURACY
+    for experiment in experiments:
+        found = outcomes[experiment.label]
+        good = [o for o in found.values() if "diverged" not in o]
+        metric = Metric.of(good[0]) if good else metric
+        rows.append(row(experiment, found))
+    return {
         "data": dict(experiments[0].data),
         "rounds": sorted({e.rounds for e in experiments}),
         "seeds": list(seeds),
         "adapt_steps": experiments[0].evaluation.adapt_steps,
         "adapt_on": experiments[0].evaluation.adapt_on,
-        "baseline": chosen,
-        "rows": with_differences(rows, chosen),
+        "baseline": baseline,
+        "metric": metric.to_table(),
+        "rows": with_differences(rows, baseline, metric),
     }
-    write_json(out / "comparison.json", result)
-    write_text(out / "comparison.csv", as_csv([flat(r) for r in rows]))
-    return result
 
 
 def outcome(experiment: Experiment, folder: Path, listener: Listener) -> dict[str, Any]:
@@ -76,7 +99,7 @@ def outcome(experiment: Experiment, folder: Path, listener: Listener) -> dict[st
         return {"diverged": str(error)}
 
 
-def row(experiment: Experiment, outcomes: dict[int, dict[str, Any]], out: Path) -> dict[str, Any]:
+def row(experiment: Experiment, outcomes: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """One line of the table: means over seeds of the means over clients."""
     good = {seed: o for seed, o in outcomes.items() if "diverged" not in o}
     entry: dict[str, Any] = {
@@ -92,30 +115,46 @@ def row(experiment: Experiment, outcomes: dict[int, dict[str, Any]], out: Path) 
         "gradient_evaluations_per_client": _any(good, "gradient_evaluations_per_client"),
         "seconds": sum(o["seconds"] for o in good.values()),
     }
+    first = next(iter(good.values()), {})
+    metric = Metric.of(first)
+    names = [metric, *(Metric(**table) for table in first.get("metrics", ())[1:])]
     for group in GROUPS:
         parts = [o if group == "known_clients" else o["new_clients"] for o in good.values()]
-        entry[group] = over_seeds(parts) if parts and parts[0] is not None else None
-    entry["adaptation"] = curve_over_seeds([o["adaptation"] for o in good.values()])
+        entry[group] = None
+        if parts and parts[0] is not None:
+            entry[group] = over_seeds(parts, metric) | _others(parts, names[1:])
+    entry["adaptation"] = curve_over_seeds([o["adaptation"] for o in good.values()], metric.name)
     return entry
 
 
-def over_seeds(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Accuracy before and after: the mean over clients, then mean and interval over seeds."""
+def _others(parts: list[dict[str, Any]], metrics: Sequence[Metric]) -> dict[str, Any]:
+    """The metrics beside the primary one, by their names."""
+    return {metric.name: over_seeds(parts, metric) for metric in metrics}
+
+
+def over_seeds(parts: list[dict[str, Any]], metric: Metric = ACCURACY) -> dict[str, Any]:
+    """A metric before and after: the mean over clients, then mean and interval over seeds.
+
+    ``p10`` and ``p90`` are what one client in ten stays below and above.
+    """
     table = {}
     for when in ("before", "after"):
-        values = [part["accuracy"][when]["mean"] for part in parts]
-        worst = [part["accuracy"][when]["p10"] for part in parts]
+        found = [part[metric.name][when] for part in parts]
+        values = [one["mean"] for one in found]
+        known = None not in values
         table[when] = {
-            "mean": float(np.mean(values)),
-            "ci95": half_width(values),
+            "mean": float(np.mean(values)) if known else None,
+            "ci95": half_width(values) if known else None,
             "values": values,
-            "p10": float(np.mean(worst)),
+            "p10": float(np.mean([one["p10"] for one in found])) if known else None,
         }
+        if metric.direction == "lower":
+            table[when]["p90"] = float(np.mean([o["p90"] for o in found])) if known else None
     return table
 
 
-def curve_over_seeds(curves: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Accuracy against adaptation steps, mean and interval over seeds."""
+def curve_over_seeds(curves: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The primary metric against adaptation steps, mean and interval over seeds."""
     if not curves:
         return None
     result: dict[str, Any] = {"steps": curves[0]["steps"]}
@@ -123,19 +162,19 @@ def curve_over_seeds(curves: list[dict[str, Any]]) -> dict[str, Any] | None:
         if curves[0][group] is None:
             result[group] = None
             continue
-        columns = list(zip(*(curve[group]["accuracy"] for curve in curves), strict=True))
+        columns = list(zip(*(curve[group][name] for curve in curves), strict=True))
         whole = [None not in column for column in columns]
         result[group] = {
-            "accuracy": [
-                float(np.mean(c)) if ok else None for c, ok in zip(columns, whole, strict=True)
-            ],
+            name: [float(np.mean(c)) if ok else None for c, ok in zip(columns, whole, strict=True)],
             "ci95": [half_width(c) if ok else None for c, ok in zip(columns, whole, strict=True)],
         }
     return result
 
 
-def with_differences(rows: list[dict[str, Any]], baseline: str) -> list[dict[str, Any]]:
-    """Each row's accuracy after adaptation minus the baseline's, paired by seed."""
+def with_differences(
+    rows: list[dict[str, Any]], baseline: str, metric: Metric = ACCURACY
+) -> list[dict[str, Any]]:
+    """Each row's metric after adaptation minus the baseline's, paired by seed."""
     base = next(r for r in rows if r["label"] == baseline)
     for entry in rows:
         shared = [seed for seed in entry["seeds"] if seed in base["seeds"]]
@@ -145,7 +184,10 @@ def with_differences(rows: list[dict[str, Any]], baseline: str) -> list[dict[str
                 entry["difference"][group] = None
                 continue
             mine, theirs = _by_seed(entry, group, shared), _by_seed(base, group, shared)
-            entry["difference"][group] = paired(mine, theirs)
+            if None in mine or None in theirs:
+                entry["difference"][group] = None
+                continue
+            entry["difference"][group] = paired(mine, theirs, metric.direction)
             if entry["failed"] or base["failed"]:
                 entry["difference"][group]["verdict"] = "failed"
     return rows
@@ -182,11 +224,12 @@ def refuse_unequal(experiments: Sequence[Experiment]) -> None:
                 f"{other.label!r} and {first.label!r} adapt with batches of different size; "
                 "use the same algorithm.batch_size"
             )
-        for what in ("data", "evaluation", "participation"):
+        for what in ("data", "objective", "evaluation", "participation"):
             if getattr(other, what) != getattr(first, what):
                 raise ConfigError(
                     f"{other.label!r} and {first.label!r} differ in {what}; "
-                    "a fair comparison needs the same clients, participation and adaptation"
+                    "a fair comparison needs the same clients, objective, participation and "
+                    "adaptation"
                 )
 
 

@@ -6,19 +6,52 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import tomli_w
 
+from headstart.aggregation import RULES, STEPS, Rule, Step, aggregated
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import build as data_build
-from headstart.data.federated import FederatedDataset
+from headstart.data.federated import FederatedDataset, Schema
 from headstart.errors import ConfigError
+from headstart.extensions import Requirement, find, nothing_from, subclass_of, with_methods
 from headstart.models import MODELS
 from headstart.models.contract import Model
-from headstart.options import as_table, build, choose, convert, require_at_least, require_one_of
+from headstart.models.objectives import Objective, objective_for, resolve_objective, target_of
+from headstart.options import (
+    as_table,
+    build,
+    convert,
+    refuse_unknown,
+    require_at_least,
+    require_one_of,
+)
+from headstart.parts import Parts
+
+
+class Kind(NamedTuple):
+    """A kind of thing that an experiment names, built in or from outside."""
+
+    word: str
+    builtin: Mapping[str, Any]
+    default: str
+    requirement: Requirement
+
+    def find(self, name: str, where: str) -> Any:
+        """The class of this name; of a model also an object, ready for use."""
+        return find(self.word, name, self.builtin, where, self.requirement)
+
+
+GIVEN = "given"
+"""The name of what was given from Python and cannot be written down."""
+ALGORITHM = Kind("algorithm", ALGORITHMS, "per-fedavg", subclass_of(Algorithm))
+MODEL = Kind("model", MODELS, "mlp", with_methods("init", "apply"))
+STEP = Kind("aggregation step", STEPS, "clip", subclass_of(Step))
+RULE = Kind("aggregation rule", RULES, "mean", subclass_of(Rule))
 
 
 @dataclass(frozen=True)
@@ -32,7 +65,7 @@ class EvaluationOptions:
     adapt_on: Literal["train", "test"] = "train"
     """``test`` adapts on the data that is scored, as paper P did; marked wherever shown."""
     curve_steps: int = 10
-    """At the end accuracy is measured after 0 … so many adaptation steps."""
+    """At the end clients are scored after 0 … so many adaptation steps."""
     max_clients: int = 10_000
     """Of more known or new clients than this, a random choice of so many is evaluated."""
     gradient_norm: bool | None = None
@@ -59,33 +92,51 @@ class Experiment:
     data: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     algorithm: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    """Steps between client and server, or a rule over all replies; empty: the weighted mean."""
+    parts: Parts = field(default_factory=Parts)
+    """Which parts of the model are trained, adapted and kept at the client."""
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    """Loss and metrics; empty: what fits the labels."""
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Experiment:
         """Check a table as read from a file."""
         table = dict(table)
-        sections = ("data", "model", "algorithm", "evaluation")
+        sections = ("data", "model", "algorithm", "aggregation", "parts", "objective", "evaluation")
         for name in sections:
             if not isinstance(table.get(name, {}), Mapping):
                 raise ConfigError(f"{name} must be a table: [{name}]")
         table["evaluation"] = build(EvaluationOptions, table.get("evaluation", {}), "evaluation")
-        plain = build(cls, {k: v for k, v in table.items() if k != "evaluation"}, "")
+        table["parts"] = build(Parts, table.get("parts", {}), "parts")
+        own = ("evaluation", "parts")
+        plain = build(cls, {k: v for k, v in table.items() if k not in own}, "")
         require_at_least(1, rounds=plain.rounds)
         if not 0 <= plain.seed < 2**32:
             raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
-        algorithm = build_algorithm(plain.algorithm)
-        if table["evaluation"].gradient_norm and not algorithm.measures_gradient_norm:
+        algorithm = None if is_given(plain.algorithm) else build_algorithm(plain.algorithm)
+        measured = algorithm is None or algorithm.measures_gradient_norm
+        if table["evaluation"].gradient_norm and not measured:
             raise ConfigError(
                 "evaluation.gradient_norm=true measures at random iterates of fedavg or "
                 "per-fedavg; set algorithm.random_iterate=true"
             )
         return replace(
             plain,
-            label=plain.label or algorithm.label,
+            label=plain.label or (algorithm.label if algorithm else GIVEN),
             data=_absolute(data_build.resolve(dict(plain.data))),
-            model=complete(MODELS, build_model(plain.model)),
-            algorithm=complete(ALGORITHMS, algorithm),
+            model=plain.model
+            if is_given(plain.model)
+            else complete(MODEL, plain.model, build_model(plain.model)),
+            algorithm=plain.algorithm
+            if algorithm is None
+            else complete(ALGORITHM, plain.algorithm, algorithm),
+            aggregation=complete_aggregation(plain.aggregation),
+            parts=table["parts"],
+            objective=dict(plain.objective)
+            if is_given(plain.objective)
+            else resolve_objective(plain.objective),
             evaluation=table["evaluation"],
         )
 
@@ -93,6 +144,13 @@ class Experiment:
         """The table that gives this experiment again."""
         plain = {k: getattr(self, k) for k in ("label", "seed", "rounds", "participation")}
         sections = {k: dict(getattr(self, k)) for k in ("data", "model", "algorithm")}
+        # What is not asked for is not written: folders of earlier versions keep their fingerprint.
+        if self.aggregation:
+            sections["aggregation"] = dict(self.aggregation)
+        if not self.parts.everything:
+            sections["parts"] = as_table(self.parts)
+        if self.objective:
+            sections["objective"] = dict(self.objective)
         return {**plain, **sections, "evaluation": as_table(self.evaluation)}
 
     def to_toml(self) -> str:
@@ -103,15 +161,19 @@ class Experiment:
 
     def build_data(self) -> FederatedDataset:
         """The data set, split among clients."""
-        return data_build.build(dict(self.data), seed=self.seed)
+        return data_build.build(dict(self.data), seed=self.seed, target=target_of(self.objective))
+
+    def build_objective(self, model: Model, schema: Schema) -> Objective:
+        """Loss and metrics of the model on data with this schema."""
+        return objective_for(model, schema, self.objective)
 
     def build_model(self) -> Model:
         """The model."""
         return build_model(self.model)
 
     def build_algorithm(self) -> Algorithm:
-        """The algorithm."""
-        return build_algorithm(self.algorithm)
+        """The algorithm, with its aggregation."""
+        return build_aggregated(self.algorithm, self.aggregation)
 
     def with_seed(self, seed: int) -> Experiment:
         """The same experiment with another seed."""
@@ -119,7 +181,7 @@ class Experiment:
 
     def with_algorithm(self, name: str) -> Experiment:
         """The same experiment with another algorithm, which keeps the options it shares."""
-        known = [f.name for f in fields(choose(ALGORITHMS, name, "algorithm.name"))]
+        known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
         shared = {key: value for key, value in self.algorithm.items() if key in known}
         table = {k: v for k, v in self.to_table().items() if k != "label"}
         return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
@@ -168,7 +230,8 @@ def load_experiment(
         apply_setting(table, setting)
     if seed is not None:
         table["seed"] = seed
-    return Experiment.from_table(table)
+    with nothing_from(path.parent) if path is not None and _holds_run(path) else nullcontext():
+        return Experiment.from_table(table)
 
 
 def default_table(settings: Sequence[str]) -> dict[str, Any]:
@@ -181,10 +244,16 @@ def default_table(settings: Sequence[str]) -> dict[str, Any]:
     if any(key in named for key in ("data.source", "data.path", "data.partition")):
         return {}
     table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
-    algorithm = ALGORITHMS.get(str(_value(named.get("algorithm.name", "per-fedavg"))))
-    known = [] if algorithm is None else [f.name for f in fields(algorithm)]
+    name = str(_value(named.get("algorithm.name", ALGORITHM.default)))
+    known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
     return table
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether the file is the stored configuration of a run."""
+    beside = (path.parent / name for name in ("checkpoint", "summary.json", "metrics.jsonl"))
+    return path.name == "config.toml" and any(other.exists() for other in beside)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -214,18 +283,56 @@ def apply_setting(table: dict[str, Any], setting: str) -> None:
 
 def build_algorithm(table: Mapping[str, Any]) -> Algorithm:
     """The algorithm of an ``[algorithm]`` table."""
-    return _build("algorithm", ALGORITHMS, table, default="per-fedavg")
+    return _build("algorithm", ALGORITHM, table)
+
+
+def build_aggregated(algorithm: Mapping[str, Any], aggregation: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of an ``[algorithm]`` table with what an ``[aggregation]`` table adds."""
+    steps, rule = build_aggregation(aggregation)
+    return aggregated(build_algorithm(algorithm), steps, rule)
+
+
+def build_aggregation(table: Mapping[str, Any]) -> tuple[list[Step], Rule | None]:
+    """The steps and the rule of an ``[aggregation]`` table; a rule's options stand beside it."""
+    listed = convert(list[dict[str, Any]], table.get("steps", []), "aggregation.steps")
+    steps = [_build("aggregation.steps", STEP, step) for step in listed]
+    name = table.get("rule", "mean")
+    options = {k: v for k, v in table.items() if k not in ("steps", "rule")}
+    if name == "mean":
+        refuse_unknown(options, (), "aggregation")
+        return steps, None
+    return steps, _build("aggregation", RULE, {**options, "name": name})
+
+
+def complete_aggregation(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with every default written out; empty if it asks for nothing."""
+    steps, rule = build_aggregation(table)
+    pairs = zip(table.get("steps", []), steps, strict=True)
+    entry: dict[str, Any] = {"steps": [complete(STEP, *pair) for pair in pairs]} if steps else {}
+    if rule is not None:
+        named = complete(RULE, {"name": table["rule"]}, rule)
+        entry |= {"rule": named.pop("name"), **named}
+    return entry
 
 
 def build_model(table: Mapping[str, Any]) -> Model:
     """The model of a ``[model]`` table."""
-    return _build("model", MODELS, table, default="mlp")
+    return _build("model", MODEL, table)
 
 
-def complete(registry: Mapping[str, Any], built: Any) -> dict[str, Any]:
-    """The section an object came from, with every default written out."""
-    name = next(name for name, cls in registry.items() if type(built) is cls)
-    return {"name": name, **as_table(built)}
+def is_given(table: Mapping[str, Any]) -> bool:
+    """Whether a section says no more than that its thing was given from Python."""
+    return table.get("name") == GIVEN
+
+
+def complete(kind: Kind, table: Mapping[str, Any], built: Any) -> dict[str, Any]:
+    """The section an object came from, with every default written out.
+
+    The name is the one that was given, so that a stored configuration finds the same thing again.
+    """
+    name = table.get("name", kind.default)
+    has_options = isinstance(kind.find(name, "name"), type)
+    return {"name": name, **(as_table(built) if has_options else {})}
 
 
 def _absolute(data: dict[str, Any]) -> dict[str, Any]:
@@ -235,11 +342,25 @@ def _absolute(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "path": str(Path(data["path"]).expanduser().absolute())}
 
 
-def _build(where: str, registry: Mapping[str, Any], table: Mapping[str, Any], default: str) -> Any:
-    name = convert(str, table.get("name", default), f"{where}.name")
-    cls = choose(registry, name, f"{where}.name")
+def _build(where: str, kind: Kind, table: Mapping[str, Any]) -> Any:
+    name = convert(str, table.get("name", kind.default), f"{where}.name")
+    if name == GIVEN:
+        raise ConfigError(
+            f"the {kind.word} of this run was given from Python ({table.get('description', '')}); "
+            f"give it again: hs.load_run(folder, {kind.word.split()[0]}=…)"
+        )
+    found = kind.find(name, f"{where}.name")
+    options = {k: v for k, v in table.items() if k != "name"}
+    if not isinstance(found, type):
+        refuse_unknown(options, (), where)
+        return found
+    if not is_dataclass(found):
+        raise ConfigError(
+            f"{where}.name={name!r} is a class without options; make it a frozen dataclass, whose "
+            f"fields are the options of [{where}]"
+        )
     try:
-        return build(cls, {k: v for k, v in table.items() if k != "name"}, where)
+        return build(found, options, where)
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None

@@ -9,16 +9,16 @@ from typing import Any
 
 from headstart.data.federated import Schema
 from headstart.errors import InputError, OutputError
+from headstart.extensions import nothing_from
 from headstart.files import (
     append_line,
     clear_write_errors,
     write_json,
     write_text,
 )
-from headstart.runs.checkpoint import save_model
 from headstart.runs.config import Experiment, read_toml
 from headstart.runs.record import as_csv
-from headstart.trees import Tree
+from headstart.runs.run import PersonalModel
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,12 @@ class RunDirectory:
         """The configuration the run was made with."""
         if not (self.path / "config.toml").exists():
             raise InputError(f"{self.path} is not a run: it has no config.toml")
-        return Experiment.from_table(read_toml(self.path / "config.toml"))
+        with nothing_from(self.path):
+            return Experiment.from_table(read_toml(self.path / "config.toml"))
 
     def schema(self) -> Schema:
         """What an example looks like to the run's model."""
-        table: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in self.read_json("schema.json").items()
-        }
-        return Schema(**table)
+        return Schema.from_table(self.read_json("schema.json"))
 
     def summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
@@ -99,16 +96,17 @@ class RunDirectory:
         append_line(self.path / "metrics.jsonl", json.dumps(record, allow_nan=False))
 
     def write_results(
-        self, summary: dict[str, Any], clients: list[dict[str, Any]], model: Tree
+        self, summary: dict[str, Any], clients: list[dict[str, Any]], model: PersonalModel
     ) -> None:
         """The results; the summary comes last, because it says that the run is complete."""
-        save_model(self.path / "model.safetensors", model, summary["algorithm"])
+        model.save(self.path / "model.safetensors", algorithm=summary["algorithm"])
         write_text(self.path / "clients.csv", as_csv(clients))
         write_json(self.path / "summary.json", summary)
 
 
 def next_free(parent: Path, stem: str) -> Path:
     """The first of stem-001, stem-002 … that does not exist."""
+    stem = stem.replace(":", "-")  # as in package.module:Name, which not every disk takes
     number = 1
     while (parent / f"{stem}-{number:03d}").exists():
         number += 1

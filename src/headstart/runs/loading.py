@@ -9,8 +9,13 @@ from typing import Any
 
 import jax
 
+from headstart.algorithms.contract import Algorithm
+from headstart.data.federated import FederatedDataset
 from headstart.errors import CheckpointError, InputError
 from headstart.keys import Keys
+from headstart.models.contract import Model
+from headstart.models.objectives import Given, objective_for
+from headstart.parts import prepare
 from headstart.runs.checkpoint import checkpoints, load_checkpoint
 from headstart.runs.directory import RunDirectory
 from headstart.runs.run import Run
@@ -18,44 +23,71 @@ from headstart.simulation.rounds import memory_for_all
 from headstart.simulation.simulation import Progress
 
 
-def load_run(path: str | Path) -> Run:
-    """A finished run, ready to personalise; the data it was trained on are not needed."""
+def load_run(
+    path: str | Path,
+    *,
+    model: Model | None = None,
+    algorithm: Algorithm | None = None,
+    objective: Given = None,
+    data: FederatedDataset | None = None,
+) -> Run:
+    """A finished run from its folder, ready to personalise.
+
+    ``model``, ``algorithm`` and ``objective`` are needed only if they were given from Python and
+    could not be written down; ``data`` only to personalise one of the run's own clients when they
+    were.
+    """
     folder = RunDirectory(Path(path))
     if not folder.path.is_dir():
         raise InputError(f"{folder.path} does not exist; give the folder of a run")
     try:
-        return _load(folder)
+        return _load(folder, model, algorithm, objective, data)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder.path} is damaged: {type(error).__name__} {error}") from None
 
 
-def _load(folder: RunDirectory) -> Run:
+def _load(
+    folder: RunDirectory,
+    model: Model | None,
+    algorithm: Algorithm | None,
+    objective: Given,
+    data: FederatedDataset | None,
+) -> Run:
     experiment, summary, schema = folder.experiment(), folder.summary(), folder.schema()
-    model, algorithm = experiment.build_model(), experiment.build_algorithm()
+    model = model or experiment.build_model()
+    plain = algorithm or experiment.build_algorithm()
+    key = Keys.from_seed(experiment.seed).init
+    prepared = prepare(experiment.parts, model, plain, key, schema)
 
     def start() -> tuple[Any, Any]:
-        state = algorithm.init(model.init(Keys.from_seed(0).init, schema))
+        state = prepared.algorithm.init(prepared.params)
         # In a federation every site has its own memory on its own disk.
         apart = summary.get("engine") == "flower"
         known = summary["clients"]["known"]
-        return state, () if apart else memory_for_all(algorithm, state, known)
+        return state, () if apart else memory_for_all(prepared.algorithm, state, known)
 
     state, memory = jax.eval_shape(start)
-    frame = Progress(0, state, memory)
     found = checkpoints(folder.checkpoints)
     if not found:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")
     own = experiment.fingerprint(with_data=summary.get("engine") != "flower")
     fingerprint = f"{own}-{summary['data_digest']}"
-    progress = load_checkpoint(found[-1], frame, fingerprint).progress
+    progress = load_checkpoint(found[-1], Progress(0, state, memory), fingerprint).progress
+    judged = objective if objective is not None else experiment.objective
     return Run(
         summary=summary,
         records=read_metrics(folder.path / "metrics.jsonl"),
         clients=read_clients(folder.path / "clients.csv"),
         model=model,
-        algorithm=algorithm,
+        algorithm=prepared.algorithm,
         state=progress.state,
         schema=schema,
+        objective=objective_for(model, schema, judged),
+        memory=progress.memory,
+        parts=prepared.parts,
+        experiment=experiment,
+        data=data,
+        folder=folder.path,
     )
 
 
@@ -73,4 +105,4 @@ def read_clients(path: Path) -> list[dict[str, Any]]:
 def _number(text: str, column: str) -> Any:
     if column in ("name", "kind"):
         return text
-    return float(text) if column.startswith(("loss", "accuracy")) else int(text)
+    return float(text) if column.endswith(("_before", "_after")) else int(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,11 @@ import numpy as np
 from headstart.data.examples import read_examples
 from headstart.errors import ConfigError, DataError, OutputError
 from headstart.files import write_json
+from headstart.models.objectives import objective_for
 from headstart.options import require_at_least
-from headstart.runs.checkpoint import save_model
 from headstart.runs.directory import RunDirectory
 from headstart.runs.loading import load_run
-from headstart.runs.run import Run, personalize
+from headstart.runs.run import PersonalModel, Run
 
 
 def personalize_file(
@@ -39,21 +41,67 @@ def personalize_file(
     steps = run.summary["adapt_steps"] if steps is None else steps
     x, y = _read(file, run, RunDirectory(run_folder).experiment().data, label)
     train, test = split_rows(len(y), test_fraction, seed, file)
-    before = personalize(run, x[train], y[train], steps=0, seed=seed)
-    after = personalize(run, x[train], y[train], steps=steps, seed=seed)
+    before = run.personalize(x[train], y[train], steps=0, seed=seed)
+    after = run.personalize(x[train], y[train], steps=steps, seed=seed)
     result = {
         "run": str(run_folder),
         "data": str(file),
         "steps": steps,
         "train_examples": len(train),
         "test_examples": len(test),
-        "accuracy_before": before.accuracy(x[test], y[test]),
-        "accuracy_after": after.accuracy(x[test], y[test]),
+        **scored(before, after, x[test], y[test]),
         "model": str(model),
     }
-    save_model(model, after.params, run.summary["algorithm"])
+    after.save(model, algorithm=run.summary["algorithm"])
     write_json(model.with_suffix(".json"), result)
     return result
+
+
+def personalize_client(
+    run_folder: Path,
+    client: str,
+    *,
+    steps: int | None = None,
+    out: Path | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """The model of one of the run's own clients, as it was scored; it goes to a file."""
+    run = load_run(run_folder)
+    number, own = run.client_data(client)
+    model = out or run_folder / "personal" / f"{_file_name(own.name)}.safetensors"
+    refuse_to_replace(model, force)
+    steps = run.summary["adapt_steps"] if steps is None else steps
+    before, after = (run.personalize(client=number, steps=n) for n in (0, steps))
+    result = {
+        "run": str(run_folder),
+        "client": own.name,
+        "steps": steps,
+        "train_examples": len(own.y_train),
+        "test_examples": len(own.y_test),
+        **scored(before, after, own.x_test, own.y_test),
+        "model": str(model),
+    }
+    after.save(model, algorithm=run.summary["algorithm"])
+    write_json(model.with_suffix(".json"), result)
+    return result
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "client"
+
+
+def scored(
+    before: PersonalModel, after: PersonalModel, x: np.ndarray, y: np.ndarray
+) -> dict[str, Any]:
+    """Every metric before and after adaptation, and which is the primary one."""
+    found = {"before": before.score(x, y), "after": after.score(x, y)}
+    objective = objective_for(after.model, after.schema, after.objective)
+    values = {
+        f"{name}_{when}": value if math.isfinite(value) else None
+        for name in objective.metrics
+        for when, value in ((when, found[when][name]) for when in found)
+    }
+    return {"metric": objective.primary.to_table(), **values}
 
 
 def _read(

@@ -12,14 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headstart.data.federated import FederatedDataset
 from headstart.errors import DivergedError
+from headstart.metric import Metric
+from headstart.simulation.constant import ConstantAnswer
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.statistics import describe
 
 ADAPTED_ON_TEST = "adapted on the data that is scored (adapt_on = test), as paper P did"
-ROUNDING = 0.0005
-"""Accuracies that look alike in a table are not told apart."""
 SMALLER_STEPS = "the steps may be too large: lower algorithm.local_lr or algorithm.inner_lr"
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -74,65 +73,110 @@ def refuse_diverged(scores: Scores, data: Clients, steps: int, round: int) -> No
 
 
 def failures(
-    scores: Scores, data: Clients, steps: int, records: Sequence[dict[str, Any]]
+    scores: Scores,
+    data: Clients,
+    steps: int,
+    records: Sequence[dict[str, Any]],
+    constant: ConstantAnswer | None = None,
 ) -> list[str]:
     """Why a run that ended with finite numbers is of no use, in words; empty if it is of use.
 
     Steps that are a little too large do not diverge: they kill units, and what is left answers the
-    same for every input. Known clients are judged after adaptation, by two levels: the untrained
-    model, which the first evaluation scored, and a random guess among a client's own classes. Two
-    standard errors above that guess count as chance.
+    same for every input. Known clients are judged after adaptation, by the primary metric: against
+    the untrained model, which the first evaluation scored; against a random guess among a client's
+    own classes (two standard errors above it count as chance); where the objective says so, against
+    the best constant answer.
     """
-    known = groups(scores, data)["known_clients"]
-    after = float(np.mean(scores.accuracy[known, steps]))
+    metric, after = scores.metric, known_mean(scores, data, steps)
+    if after is None:
+        return []
     found = []
     if records and records[0]["round"] == 0:
-        began = records[0]["accuracy"]["after"]["mean"]
-        if after < began - ROUNDING:
+        began = records[0][metric.name]["after"]["mean"]
+        if began is not None and metric.is_worse(after, began):
             found.append(
-                f"training made the model worse: {_percent(after)} after adaptation, "
-                f"{_percent(began)} before the first round"
+                f"training made the model worse: {_named(metric, after)} after adaptation, "
+                f"{metric.text(began)} before the first round"
             )
-    clients = scores.clients[known].tolist()
-    chance = float(np.mean([1 / np.count_nonzero(data.classes_of(c)) for c in clients]))
-    error = np.sqrt(chance * (1 - chance) / sum(int(data.test_counts[c]) for c in clients))
-    if after <= chance + 2 * error and chance < 1:
+    chance, margin = _chance(scores, data)
+    if chance is not None and after <= chance + margin and chance < 1:
         found.append(
-            f"the model is at chance: {_percent(after)} after adaptation, {_percent(chance)} by a "
-            "random guess among each client's classes"
+            f"the model is at chance: {_named(metric, after)} after adaptation, "
+            f"{metric.text(chance)} by a random guess among each client's classes"
+        )
+    if constant is not None and constant.must_be_beaten and metric.gain(after, constant.value) <= 0:
+        found.append(
+            f"the model is no better than a constant: {_named(metric, after)} after adaptation, "
+            f"{metric.text(constant.value)} by always giving {constant.words}"
         )
     return found
 
 
-def constant_answer(scores: Scores, data: FederatedDataset, steps: int) -> str | None:
-    """A note if known clients would do as well by always giving their most frequent label."""
-    known = groups(scores, data)["known_clients"]
-    after = float(np.mean(scores.accuracy[known, steps]))
-    constant = float(np.mean([data.guess_accuracy(c) for c in scores.clients[known].tolist()]))
-    if after > constant + ROUNDING:
+def _chance(scores: Scores, data: Clients) -> tuple[float | None, float]:
+    """What a random guess reaches on average over known clients, and two standard errors."""
+    clients = scores.clients[groups(scores, data)["known_clients"]].tolist()
+    sizes = [np.count_nonzero(data.classes_of(c)) for c in clients]
+    if not all(sizes) or scores.metric.chance(2) is None:
+        return None, 0.0
+    chance = float(np.mean([scores.metric.chance(int(size)) for size in sizes]))
+    error = np.sqrt(chance * (1 - chance) / sum(int(data.test_counts[c]) for c in clients))
+    return chance, 2 * float(error)
+
+
+def constant_note(
+    scores: Scores, data: Clients, steps: int, constant: ConstantAnswer | None
+) -> str | None:
+    """A note if known clients would do as well by always giving the same answer."""
+    after = known_mean(scores, data, steps)
+    if after is None or constant is None or constant.must_be_beaten:
         return None
-    return f"always giving each client's most frequent label would reach {_percent(constant)}"
+    metric = scores.metric
+    if metric.is_worse(constant.value, after):
+        return None
+    return f"always giving {constant.words} would reach {metric.text(constant.value)}"
+
+
+def known_mean(scores: Scores, data: Clients, steps: int) -> float | None:
+    """The primary metric after adaptation, over the known clients that define it."""
+    values = scores.primary[groups(scores, data)["known_clients"], steps]
+    defined = values[np.isfinite(values)]
+    return float(np.mean(defined)) if len(defined) else None
 
 
 def evaluation_record(scores: Scores, data: Clients, steps: int) -> dict[str, Any]:
-    """Losses and accuracies before and after adaptation; known clients at the top level."""
+    """Loss and metrics before and after adaptation; known clients at the top level."""
     tables = {}
     for name, rows in groups(scores, data).items():
-        tables[name] = {
-            "loss": _before_after(scores.loss[rows], steps),
-            "accuracy": _before_after(scores.accuracy[rows], steps),
+        tables[name] = {"loss": _before_after(scores.loss[rows], steps)} | {
+            metric: _before_after(values[rows], steps) for metric, values in scores.values.items()
         }
-    return {**tables["known_clients"], "new_clients": tables.get("new_clients")}
+    known = {**_metrics(scores), **tables["known_clients"]}
+    return {**known, "new_clients": tables.get("new_clients")}
+
+
+def _metrics(scores: Scores) -> dict[str, Any]:
+    """The primary metric, and all of them if there are several."""
+    every = [measure.to_table() for measure in scores.measures]
+    return {"metric": every[0]} | ({"metrics": every} if len(every) > 1 else {})
 
 
 def adaptation_curve(scores: Scores, data: Clients) -> dict[str, Any]:
-    """Mean accuracy after 0, 1, 2 … adaptation steps; None where some client diverged."""
-    curve: dict[str, Any] = {"steps": list(range(scores.accuracy.shape[1])), "new_clients": None}
+    """Mean metrics after 0, 1, 2 … adaptation steps; None where some client diverged.
+
+    ``ci95`` belongs to the primary metric.
+    """
+    curve: dict[str, Any] = {"steps": list(range(scores.loss.shape[1])), "new_clients": None}
     for name, rows in groups(scores, data).items():
-        columns = [describe(c) if np.isfinite(c).all() else None for c in scores.accuracy[rows].T]
-        means = [c and c["mean"] for c in columns]
-        widths = [c and c["ci95"] for c in columns]
-        curve[name] = {"accuracy": means, "ci95": widths}
+        whole = np.isfinite(scores.loss[rows]).all(axis=0)
+        columns = {
+            metric: [
+                _described(c) if ok else None for c, ok in zip(values[rows].T, whole, strict=True)
+            ]
+            for metric, values in scores.values.items()
+        }
+        widths = [c and c["ci95"] for c in columns[scores.metric.name]]
+        means = {metric: [c and c["mean"] for c in each] for metric, each in columns.items()}
+        curve[name] = {**means, "ci95": widths}
     return curve
 
 
@@ -149,8 +193,11 @@ def client_rows(scores: Scores, data: Clients, steps: int) -> list[dict[str, Any
             "classes": int(np.count_nonzero(data.classes_of(c))),
             "loss_before": float(scores.loss[row, 0]),
             "loss_after": float(scores.loss[row, steps]),
-            "accuracy_before": float(scores.accuracy[row, 0]),
-            "accuracy_after": float(scores.accuracy[row, steps]),
+        }
+        | {
+            f"{metric}_{when}": float(values[row, step])
+            for metric, values in scores.values.items()
+            for when, step in (("before", 0), ("after", steps))
         }
         for row, c in enumerate(scores.clients.tolist())
     ]
@@ -179,9 +226,18 @@ def host_facts() -> dict[str, Any]:
     }
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+def _named(metric: Metric, value: float) -> str:
+    """A value that says what it is; a share of right answers needs no name."""
+    return metric.text(value) if metric.is_share else f"{metric.word} {metric.text(value)}"
 
 
 def _before_after(values: np.ndarray, steps: int) -> dict[str, Any]:
-    return {"before": describe(values[:, 0]), "after": describe(values[:, steps])}
+    return {"before": _described(values[:, 0]), "after": _described(values[:, steps])}
+
+
+def _described(values: np.ndarray) -> dict[str, Any]:
+    """Over the clients whose examples define the metric; without any there are no numbers."""
+    defined = values[np.isfinite(values)]
+    if len(defined):
+        return describe(defined)
+    return dict.fromkeys(describe([0.0])) | {"count": 0}

@@ -11,6 +11,7 @@ stood; step sizes are values of the compiled program, so only τ and ν compile 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +20,10 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
+from headstart.metric import ACCURACY, Metric
 from headstart.options import require_at_least
 from headstart.runs import record
-from headstart.runs.config import Experiment, build_algorithm
+from headstart.runs.config import Experiment, build_aggregated
 from headstart.simulation.simulation import Progress, Simulation
 
 KEEP = 3
@@ -37,20 +39,23 @@ class Trial:
 
     options: Mapping[str, Any]
     seen: list[tuple[int, float]] = field(default_factory=list)
-    """(gradient evaluations so far, accuracy)."""
+    """(gradient evaluations so far, primary metric)."""
     diverged: bool = False
     failed: bool = False
     """Whether the model was last no better than the untrained one, or than a constant answer."""
 
+    metric: Metric = ACCURACY
+
     @property
-    def accuracy(self) -> float:
-        """The latest; a setting that diverged is worse than any."""
-        return -1.0 if self.diverged or not self.seen else self.seen[-1][1]
+    def value(self) -> float | None:
+        """The latest; None for a setting that diverged."""
+        return None if self.diverged or not self.seen else self.seen[-1][1]
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What settings are ordered by: those that failed come last."""
-        return not (self.failed or self.diverged), self.accuracy
+        """What settings are ordered by, the best last: those that failed come first."""
+        worth = -math.inf if self.value is None else float(self.metric.gain(self.value, 0.0))
+        return not (self.failed or self.diverged), worth
 
 
 @dataclass(frozen=True)
@@ -63,17 +68,22 @@ class Search:
     """Gradient evaluations in all."""
 
     def frontier(self) -> list[tuple[int, float, Mapping[str, Any]]]:
-        """What no cheaper trial reached: (gradient evaluations, accuracy, options), ascending."""
+        """What no cheaper trial reached: (gradient evaluations, metric, options), by cost."""
         points = sorted(
-            (cost, -accuracy, number)
+            (cost, -self.metric.gain(value, 0.0), value, number)
             for number, trial in enumerate(self.trials)
-            for cost, accuracy in trial.seen
+            for cost, value in trial.seen
         )
         found: list[tuple[int, float, Mapping[str, Any]]] = []
-        for cost, negative, number in points:
-            if not found or -negative > found[-1][1]:
-                found.append((cost, -negative, self.trials[number].options))
+        for cost, _, value, number in points:
+            if not found or self.metric.gain(value, found[-1][1]) > 0:
+                found.append((cost, value, self.trials[number].options))
         return found
+
+    @property
+    def metric(self) -> Metric:
+        """What settings are judged by."""
+        return self.trials[0].metric
 
 
 def settings(adapt_steps: int, methods: Sequence[str] = ("exact",)) -> list[dict[str, Any]]:
@@ -117,7 +127,7 @@ def search(
             run.train(share / len(alive))
         alive.sort(key=lambda run: run.trial.rank, reverse=True)
         top = alive[0].trial
-        best_yet = f"best {100 * top.accuracy:.1f} % ({shortened(top.options)})"
+        best_yet = f"best {top.metric.text(top.value)} ({shortened(top.options)})"
         say(f"stage {stage + 1} of {stages}: {len(alive)} settings, {best_yet}")
         alive = alive[: max(1, len(alive) // KEEP)]
     if not alive[0].trial.rank[0]:
@@ -139,6 +149,7 @@ class _Run:
         self.experiment, self.data, self.trial = experiment, data, trial
         simulation = self._simulation()
         self.progress: Progress = simulation.start()
+        trial.metric = simulation.objective.primary
         steps = experiment.evaluation.adapt_steps
         scores = simulation.evaluate(self.progress, [0, steps], most=steps)
         self.began = {"round": 0, **record.evaluation_record(scores, data, steps)}
@@ -161,21 +172,26 @@ class _Run:
             return
         self.progress = self.progress._replace(log={})
         scores = simulation.evaluate(self.progress, [steps], most=steps)
-        accuracy = float(np.mean(scores.accuracy[:, steps]))
-        if np.isfinite(accuracy):
-            self.trial.seen.append((self.spent, accuracy))
-            self.trial.failed = bool(record.failures(scores, self.data, steps, [self.began]))
-        else:
+        value = record.known_mean(scores, self.data, steps)
+        if value is None or scores.diverged[:, steps].any():
             self.trial.diverged = True
+            return
+        self.trial.seen.append((self.spent, value))
+        constant = simulation.constant_answer()
+        self.trial.failed = bool(record.failures(scores, self.data, steps, [self.began], constant))
 
     def _simulation(self) -> Simulation:
         experiment = self.experiment
         return Simulation(
             self.data,
             experiment.build_model(),
-            build_algorithm({**experiment.algorithm, **self.trial.options}),
+            build_aggregated(
+                {**experiment.algorithm, **self.trial.options}, experiment.aggregation
+            ),
             participation=experiment.participation,
             seed=experiment.seed,
+            parts=experiment.parts,
+            objective=experiment.objective,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,16 @@ from headstart.data.federated import FederatedDataset
 from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from headstart.machine import agreed, leads
 from headstart.models.contract import Model
-from headstart.options import require_at_least
+from headstart.models.objectives import Given
+from headstart.parts import Parts
 from headstart.runs import record
+from headstart.runs.arguments import check_arguments
+from headstart.runs.callbacks import Listener, Listeners
 from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.runs.config import EvaluationOptions, Experiment
+from headstart.runs.describing import described
 from headstart.runs.directory import RunDirectory
+from headstart.runs.progress import shown
 from headstart.runs.run import Run
 from headstart.simulation.evaluation import AdaptOn
 from headstart.simulation.simulation import Progress, Simulation
@@ -29,46 +35,63 @@ PIECE_SECONDS = 0.5
 """How long the compiled program may run before progress is shown again."""
 
 
-class Listener:
-    """Hears of a run's progress. This one keeps quiet."""
-
-    def started(self, done: int, rounds: int) -> None:
-        """Training begins, or goes on after ``done`` rounds."""
-
-    def advanced(self, done: int, rounds: int, loss: float) -> None:
-        """Some rounds further."""
-
-    def evaluated(self, record: dict[str, Any]) -> None:
-        """An evaluation was made."""
-
-    def note(self, message: str) -> None:
-        """Something the user should know."""
-
-
 def train(
     data: FederatedDataset,
     model: Model,
     algorithm: Algorithm,
     *,
     rounds: int,
-    participation: float = 1.0,
+    participation: float = 0.5,
     seed: int = 0,
     evaluation: EvaluationOptions | None = None,
+    objective: Given = None,
+    parts: Parts | None = None,
+    label: str = "",
+    out: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Listener] = (),
+    progress: bool | None = None,
     layout: str | None = None,
-    listener: Listener | None = None,
 ) -> Run:
     """Train one shared initial model across the known clients, and evaluate it for all.
 
-    Nothing is written; ``headstart run`` and :func:`run_experiment` keep a run in a folder.
+    Args:
+        data: Clients' examples, split.
+        model: What is trained: anything with ``init`` and ``apply``.
+        algorithm: How; :func:`headstart.aggregated` adds clipping, noise or a robust rule.
+        rounds: Communication rounds.
+        participation: Fraction of the known clients that take part in a round.
+        seed: Decides the first model and every draw.
+        evaluation: How often clients are scored, and after how many adaptation steps.
+        objective: An objective, its class or its name; by default what fits the labels.
+        parts: Which parameters are trained, adapted and kept at the client; by default all.
+        label: A name for tables.
+        out: Folder to keep the run in; without one nothing is written.
+        resume: Resume the run in ``out`` where it stopped; a new folder is begun.
+        callbacks: Hear of progress, and may end the run early (:class:`headstart.EarlyStopping`).
+        progress: Whether to show progress; by default on a terminal and in a notebook.
+        layout: How clients are laid out over the devices; by default by the size of the network.
+
     Call :func:`headstart.machine.use_all_cores` first, before JAX has started, to use every core.
     """
-    require_at_least(1, rounds=rounds)
-    options = evaluation or EvaluationOptions(every=max(1, rounds // 10))
+    check_arguments(data, model, algorithm, rounds)
+    if resume and out is None:
+        raise ConfigError("resume=True needs out: the folder of the run to resume")
+    options = evaluation or EvaluationOptions()
+    experiment = described(
+        data, model, algorithm, rounds=rounds, participation=participation, seed=seed,
+        evaluation=options, objective=objective, parts=parts or Parts(), label=label,
+    )  # fmt: skip
     simulation = Simulation(
         data, model, algorithm, participation=participation, seed=seed, layout=layout,
-        evaluate_at_most=options.max_clients,
+        evaluate_at_most=options.max_clients, objective=objective, parts=parts,
     )  # fmt: skip
-    return _Training(simulation, rounds, seed, options, listener or Listener()).finish()
+    folder = None if out is None or not leads() else RunDirectory(Path(out))
+    going_on = resume and folder is not None and folder.path.exists()
+    with shown(progress) as watching:
+        return _carried_out(
+            experiment, simulation, folder, Listeners([*watching, *callbacks]), resume=going_on
+        )
 
 
 def run_experiment(
@@ -80,27 +103,35 @@ def run_experiment(
     listener: Listener | None = None,
     data: FederatedDataset | None = None,
 ) -> Run:
-    """Carry out an experiment and keep it in a folder; with ``resume`` go on where it stopped.
+    """Carry out an experiment and keep it in a folder; with ``resume`` continue where it stopped.
 
     ``data`` is what ``experiment.build_data()`` would give, if the caller has it already.
     """
-    listener = listener or Listener()
     folder = RunDirectory(out) if leads() else None
     if resume and folder is not None:
         _refuse_other(folder, experiment)
     data = experiment.build_data() if data is None else data
     simulation = _simulation(experiment, data, layout)
-    digest = data.digest()
+    return _carried_out(experiment, simulation, folder, listener or Listener(), resume=resume)
+
+
+def _carried_out(
+    experiment: Experiment,
+    simulation: Simulation,
+    folder: RunDirectory | None,
+    listener: Listener,
+    *,
+    resume: bool,
+) -> Run:
+    if resume and folder is not None:
+        _refuse_other(folder, experiment)
+    digest = simulation.data.digest()
     _refuse_unequal_data(digest)
-    training = _Training(
-        simulation, experiment.rounds, experiment.seed, experiment.evaluation, listener,
-        folder=folder, fingerprint=f"{experiment.fingerprint()}-{digest}", digest=digest,
-        label=experiment.label,
-    )  # fmt: skip
+    training = _Training(simulation, experiment, listener, folder=folder, digest=digest)
     found = training.find_checkpoint() if resume and folder is not None else None
     if folder is not None:
         folder.claim(experiment.to_toml(), resume=resume)
-        folder.write_schema(data.schema)
+        folder.write_schema(simulation.data.schema)
     training.take_up(found)
     return training.finish()
 
@@ -108,7 +139,7 @@ def run_experiment(
 def scored_again(
     experiment: Experiment, run: Run, data: FederatedDataset, *, adapt_on: AdaptOn
 ) -> dict[str, Any]:
-    """The finished run's accuracies after 0, 1, 2 … steps of adaptation on the given split.
+    """The finished run's metrics after 0, 1, 2 … steps of adaptation on the given split.
 
     For algorithms whose clients keep nothing between rounds: a run does not hold their memory.
     """
@@ -131,6 +162,8 @@ def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | No
         seed=experiment.seed,
         layout=layout,
         evaluate_at_most=experiment.evaluation.max_clients,
+        parts=experiment.parts,
+        objective=experiment.objective,
     )
 
 
@@ -140,25 +173,23 @@ class _Training:
     def __init__(
         self,
         simulation: Simulation,
-        rounds: int,
-        seed: int,
-        options: EvaluationOptions,
+        experiment: Experiment,
         listener: Listener,
         *,
-        folder: RunDirectory | None = None,
-        fingerprint: str = "",
-        digest: str = "",
-        label: str = "",
+        folder: RunDirectory | None,
+        digest: str,
     ) -> None:
-        self.simulation, self.rounds, self.seed = simulation, rounds, seed
-        self.options, self.listener = options, listener
-        self.folder, self.fingerprint, self.label = folder, fingerprint, label
-        self.digest = digest
+        self.simulation, self.experiment, self.listener = simulation, experiment, listener
+        self.rounds, self.options = experiment.rounds, experiment.evaluation
+        self.folder, self.digest = folder, digest
+        self.fingerprint = f"{experiment.fingerprint()}-{digest}"
         self.progress = simulation.start()
         self.records: list[dict[str, Any]] = []
         self.seconds = self.evaluation_seconds = 0.0
         self.saved_at = time.monotonic()
         self.piece = 1
+        self.stopped: str | None = None
+        """Why the run ended before its last round, if it did."""
 
     def find_checkpoint(self) -> Checkpoint | None:
         """The newest good checkpoint, if any was ever written; nothing is changed."""
@@ -204,7 +235,7 @@ class _Training:
 
     def _rounds(self) -> None:
         self._evaluate_if_due()
-        while self.progress.round < self.rounds:
+        while self.progress.round < self.rounds and self.stopped is None:
             every = self.options.every
             boundary = min(self.rounds, (self.progress.round // every + 1) * every)
             self._advance(min(self.piece, boundary - self.progress.round))
@@ -263,6 +294,8 @@ class _Training:
             self.folder.append_metrics(entry)
         self._save()
         self.listener.evaluated(entry)
+        if now < self.rounds:
+            self.stopped = self.listener.stops()
 
     def _stationarity(self) -> dict[str, float]:
         if not self.options.gradient_norm:
@@ -292,50 +325,59 @@ class _Training:
         simulation, steps = self.simulation, self.options.adapt_steps
         most = max(self.options.curve_steps, steps)
         scores = self._timed_scores(list(range(most + 1)))
-        record.refuse_diverged(scores, simulation.data, steps, self.rounds)
+        record.refuse_diverged(scores, simulation.data, steps, self.progress.round)
         summary = self._summary(scores)
         clients = record.client_rows(scores, simulation.data, steps)
-        algorithm = simulation.algorithm
-        if self.folder is not None:
-            self.folder.write_results(summary, clients, algorithm.model(self.progress.state))
-        return Run(
+        run = Run(
             summary=summary,
             records=self.records,
             clients=clients,
             model=simulation.model,
-            algorithm=algorithm,
+            algorithm=simulation.algorithm,
             state=jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), self.progress.state),
             schema=simulation.data.schema,
+            objective=simulation.objective,
+            memory=jax.tree.map(np.asarray, self.progress.memory),
+            parts=simulation.model_parts,
+            experiment=self.experiment,
+            data=simulation.data,
+            folder=None if self.folder is None else self.folder.path,
         )
+        if self.folder is not None:
+            self.folder.write_results(summary, clients, run.start)
+        return run
 
     def _summary(self, scores: Any) -> dict[str, Any]:
         data, algorithm, options = self.simulation.data, self.simulation.algorithm, self.options
+        constant = self.simulation.constant_answer()
         marked = options.adapt_on == "test"
         return {
             "algorithm": algorithm.name,
-            "label": self.label or algorithm.name,
+            "label": self.experiment.label,
             "data": data.description,
-            "data_digest": self.digest or data.digest(),
+            "data_digest": self.digest,
             "clients": {"known": data.known_clients, "new": data.new_clients},
             "evaluated_clients": {
                 "known": int(np.sum(scores.clients < data.known_clients)),
                 "new": int(np.sum(scores.clients >= data.known_clients)),
             },
             "active_clients": self.simulation.active,
-            "rounds": self.rounds,
-            "seed": self.seed,
+            "rounds": self.progress.round,
+            "stopped_early": self.stopped,
+            "seed": self.experiment.seed,
             "seconds": round(self.seconds, 3),
             "evaluation_seconds": round(self.evaluation_seconds, 3),
-            "gradient_evaluations": self.simulation.gradient_evaluations(self.rounds),
+            "gradient_evaluations": self.simulation.gradient_evaluations(self.progress.round),
             "gradient_evaluations_per_client": {
                 "round": self.simulation.gradients_per_client,
                 "adaptation": options.adapt_steps * algorithm.gradients_per_step,
             },
+            "bytes": self.simulation.traffic.times(self.progress.round * self.simulation.active),
             "adapt_steps": options.adapt_steps,
             "adapt_on": options.adapt_on,
             "warning": record.ADAPTED_ON_TEST if marked else None,
-            "note": record.constant_answer(scores, data, options.adapt_steps),
-            "failures": record.failures(scores, data, options.adapt_steps, self.records),
+            "note": record.constant_note(scores, data, options.adapt_steps, constant),
+            "failures": record.failures(scores, data, options.adapt_steps, self.records, constant),
             **record.evaluation_record(scores, data, options.adapt_steps),
             "adaptation": record.adaptation_curve(scores, data),
             "host": record.host_facts(),

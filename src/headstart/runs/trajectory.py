@@ -26,7 +26,8 @@ def models_on_the_way(
     require_at_least(1, rounds=rounds, count=count)
     simulation = Simulation(
         data, experiment.build_model(), experiment.build_algorithm(),
-        participation=experiment.participation, seed=experiment.seed,
+        participation=experiment.participation, seed=experiment.seed, parts=experiment.parts,
+        objective=experiment.objective,
     )  # fmt: skip
     state, found, done = simulation.start(), [], 0
     for stop in np.linspace(0, rounds, count).round().astype(int).tolist():

@@ -7,7 +7,7 @@ did) exists only as ``adapt_on="test"`` and marks every number that comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.keys import Keys, adaptation_start, adaptation_step
+from headstart.models.objectives import Measure, Objective
 from headstart.simulation.federation import Federation
 from headstart.simulation.layout import Layout
 from headstart.trees import Tree, where
@@ -25,6 +26,8 @@ from headstart.trees import Tree, where
 AdaptOn = Literal["train", "test"]
 BLOCK = 64
 """Held-out examples scored at a time."""
+MOST_SUMS = 1 << 25
+"""Numbers that the sums of the clients scored together may take."""
 
 
 class Scores(NamedTuple):
@@ -33,8 +36,21 @@ class Scores(NamedTuple):
     clients: Int[np.ndarray, " clients"]
     """Whose the rows are."""
     loss: Float[np.ndarray, "clients steps+1"]
-    accuracy: Float[np.ndarray, "clients steps+1"]
     diverged: Bool[np.ndarray, "clients steps+1"]
+    values: Mapping[str, Float[np.ndarray, "clients steps+1"]]
+    """Every metric by its name; also NaN where a client's examples do not define it."""
+    measures: tuple[Measure, ...]
+    """The metrics, the primary one first."""
+
+    @property
+    def metric(self) -> Measure:
+        """The primary metric."""
+        return self.measures[0]
+
+    @property
+    def primary(self) -> Float[np.ndarray, "clients steps+1"]:
+        """The values of the primary metric."""
+        return self.values[self.metric.name]
 
 
 def evaluate(
@@ -58,30 +74,65 @@ def evaluate(
     """
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
-    table = _evaluate(
-        algorithm, state, memory, federation, keys, np.asarray(clients, np.int32), wanted,
-        most=most, on_test=adapt_on == "test", layout=layout,
-    )  # fmt: skip
-    counts = np.asarray(federation.test_counts)[clients]
-    return scores_from_sums(np.asarray(table, float), clients, counts, wanted)
+    objective: Objective = federation.objective  # type: ignore[assignment]
+    counts = np.asarray(federation.test_counts)
+    parts = []
+    for some in pieces(clients, most + 1, objective.width + 2):
+        table = _evaluate(
+            algorithm, state, memory, federation, keys, some.astype(np.int32), wanted,
+            most=most, on_test=adapt_on == "test", layout=layout,
+        )  # fmt: skip
+        parts.append(
+            scores_from_sums(objective, np.asarray(table, float), some, counts[some], wanted)
+        )
+    return joined(parts)
+
+
+def pieces(clients: np.ndarray, steps: int, width: int) -> list[np.ndarray]:
+    """Clients that are scored together, so that their sums fit into ``MOST_SUMS`` numbers.
+
+    >>> [len(some) for some in pieces(np.arange(5), 1, MOST_SUMS // 2)]
+    [2, 2, 1]
+    """
+    clients, size = np.asarray(clients), max(1, MOST_SUMS // (steps * width))
+    return np.split(clients, range(size, len(clients), size))
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """The scores of all parts' clients."""
+    if len(parts) == 1:
+        return parts[0]
+    return Scores(
+        np.concatenate([part.clients for part in parts]),
+        np.concatenate([part.loss for part in parts]),
+        np.concatenate([part.diverged for part in parts]),
+        {name: np.concatenate([p.values[name] for p in parts]) for name in parts[0].values},
+        parts[0].measures,
+    )
 
 
 def scores_from_sums(
-    table: Float[np.ndarray, "clients steps+1 3"],
+    objective: Objective,
+    table: Float[np.ndarray, "clients steps+1 width+2"],
     clients: Int[np.ndarray, " clients"],
     counts: Int[np.ndarray, " clients"],
     wanted: Bool[np.ndarray, " steps+1"],
 ) -> Scores:
     """Means from sums over each client's held-out examples."""
-    loss, correct, bad = np.moveaxis(table, -1, 0)
+    loss, bad = table[..., 0], table[..., -1]
     per_client = np.asarray(counts, float)[:, None]
     asked = np.broadcast_to(wanted, loss.shape)
     finite = (bad == 0) & np.isfinite(loss)
+    values = {
+        name: np.where(finite & asked, value, np.nan)
+        for name, value in objective.values(table[..., 1:-1], per_client).items()
+    }
     return Scores(
         np.asarray(clients),
         np.where(finite & asked, loss / per_client, np.nan),
-        np.where(finite & asked, correct / per_client, np.nan),
         ~finite & asked,
+        values,
+        objective.measures,
     )
 
 
@@ -98,7 +149,7 @@ def _evaluate(
     most: int,
     on_test: bool,
     layout: Layout,
-) -> Float[Array, "clients steps+1 3"]:
+) -> Float[Array, "clients steps+1 width+2"]:
     @layout.everywhere
     def program(
         algorithm: Algorithm,
@@ -129,11 +180,11 @@ def _scorer(
     wanted: Bool[Array, " steps+1"],
     most: int,
     on_test: bool,
-) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 3"]]:
+) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 width+2"]]:
     """One client's sums after each wanted number of adaptation steps."""
     fresh = algorithm.init_memory(state)
 
-    def one(client: Int[Array, ""]) -> Float[Array, "steps+1 3"]:
+    def one(client: Int[Array, ""]) -> Float[Array, "steps+1 width+2"]:
         known = client < federation.known
         row = jnp.where(known, client, 0)
         mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
@@ -155,14 +206,16 @@ def score_client(
     wanted: Bool[Array, " steps+1"],
     *,
     most: int,
-) -> Float[Array, "steps+1 3"]:
+) -> Float[Array, "steps+1 width+2"]:
     """Sums over one client's held-out examples after each wanted number of steps on its task."""
     last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
+    task = task.for_adaptation()
+    width = sums_width(held_out)
 
-    def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " 3"]:
+    def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " width+2"]:
         model = algorithm.personal_model(personal)
         return jax.lax.cond(
-            wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((3,))
+            wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((width,))
         )
 
     def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
@@ -171,22 +224,29 @@ def score_client(
         return personal, table.at[step + 1].set(scored(personal, step + 1))
 
     personal = algorithm.personal_start(state, memory, task, adaptation_start(key))
-    table = jnp.zeros((most + 1, 3)).at[0].set(scored(personal, jnp.int32(0)))
+    table = jnp.zeros((most + 1, width)).at[0].set(scored(personal, jnp.int32(0)))
     return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
 
 
-def score_sums(task: Task, params: Tree) -> Float[Array, " 3"]:
-    """Over all the task's examples: sum of losses, how many are right, how many not finite."""
+def sums_width(task: Task) -> int:
+    """Numbers in a client's sums: the loss, the metrics' statistics, and what is not finite."""
+    return task.objective.width + 2  # type: ignore[attr-defined]
+
+
+def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
+    """Over all the task's examples: losses, the metrics' statistics, how many are not finite."""
     block = jnp.arange(BLOCK)
 
-    def add_block(b: Int[Array, ""], sums: Float[Array, " 3"]) -> Float[Array, " 3"]:
+    def add_block(b: Int[Array, ""], sums: Float[Array, " width+2"]) -> Float[Array, " width+2"]:
         place = b * BLOCK + block
         real = place < task.count
         rows = task.start + jnp.where(real, place, 0)
         batch = jax.tree.map(lambda a: a[rows], task.examples)
-        score = task.objective.score(params, batch)  # type: ignore[attr-defined]
-        new = [score.loss, score.correct, ~(score.finite & jnp.isfinite(score.loss))]
-        return sums + jnp.stack([jnp.sum(jnp.where(real, v, 0).astype(float)) for v in new])
+        score = task.objective.score(task.whole(params), batch)  # type: ignore[attr-defined]
+        bad = ~(score.finite & jnp.isfinite(score.loss))
+        ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
+        middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)
+        return sums + jnp.concatenate([ends[0][None], middle, ends[1][None]])
 
     blocks = (task.count + BLOCK - 1) // BLOCK
-    return jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((3,)))
+    return jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((sums_width(task),)))

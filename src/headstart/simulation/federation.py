@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PyTree
 
-from headstart.algorithms.contract import Objective, Task
+from headstart.algorithms.contract import ModelParts, Objective, Task
 from headstart.data.federated import FederatedDataset
 from headstart.errors import DataError
 from headstart.simulation.layout import aligned, mesh_of, replicate
@@ -30,10 +30,16 @@ class Federation(eqx.Module):
     test_counts: Int[Array, " clients"]
     most: int = eqx.field(static=True, default=0)
     """No client's split has more examples than this."""
+    parts: ModelParts | None = None
+    """What of the model is frozen or not adapted."""
 
     @classmethod
     def from_dataset(
-        cls, data: FederatedDataset, objective: Objective, mesh: Mesh | None = None
+        cls,
+        data: FederatedDataset,
+        objective: Objective,
+        mesh: Mesh | None = None,
+        parts: ModelParts | None = None,
     ) -> Federation:
         """The data set on every device of a mesh; what a CPU's devices can share is not copied."""
         if data.offsets[-1] > np.iinfo(np.int32).max:
@@ -52,14 +58,16 @@ class Federation(eqx.Module):
             train,
             test,
             _power_of_two(int(max(np.max(data.train_counts), np.max(data.test_counts)))),
+            None if parts is None else replicate(mesh, parts),
         )
 
     def training_task(self, client: Int[Array, ""]) -> Task:
         """The client's loss on its training split."""
         start, count = self.starts[client], self.train_counts[client]
-        return Task(self.objective, self.examples, start, count, self.most)
+        return Task(self.objective, self.examples, start, count, self.most, self.parts)
 
     def held_out_task(self, client: Int[Array, ""]) -> Task:
         """The client's loss on its held-out split."""
         start = self.starts[client] + self.train_counts[client]
-        return Task(self.objective, self.examples, start, self.test_counts[client], self.most)
+        count = self.test_counts[client]
+        return Task(self.objective, self.examples, start, count, self.most, self.parts)

@@ -34,6 +34,6 @@ def run_rounds_slowly(
             task = federation.training_task(jnp.asarray(i))
             reply, memories[i], _ = client_update(sent, memories[i], task, keys.client(k, i))
             replies.append(reply)
-        cohort = cohort_of(replies, asked=active, exist=federation.known)
+        cohort = cohort_of(replies, asked=active, exist=federation.known, rule=algorithm.rule)
         state, _ = algorithm.server_update(state, cohort, keys.server(k))
     return state, memories

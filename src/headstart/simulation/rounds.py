@@ -8,6 +8,7 @@ memory does not grow with their number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from headstart.algorithms.contract import Algorithm, Cohort, Info, Memory, Part, State
+from headstart.algorithms.cohort import combined
+from headstart.algorithms.contract import Algorithm, Cohort, Info, Memory, Part, Reply, State
 from headstart.keys import Keys
 from headstart.simulation.federation import Federation
 from headstart.simulation.layout import AXIS, Layout
@@ -39,6 +41,13 @@ class RoundLog(NamedTuple):
     bad_client: Int[Array, ""]
     """The lowest client whose reply was not finite, or NOBODY; its round does not count as done,
     and state and memory are then of no use."""
+
+
+class _Answer(NamedTuple):
+    reply: Reply
+    info: Info
+    real: Bool[Array, ""]
+    bad_client: Int[Array, ""]
 
 
 class _Sums(NamedTuple):
@@ -122,7 +131,7 @@ def one_round(
     chosen = choose_clients(keys.sampling(number), federation.known, active)
     sent = algorithm.broadcast(state, keys.broadcast(number))
 
-    def work(client: Int[Array, ""]) -> tuple[_Sums, Memory]:
+    def answer(client: Int[Array, ""]) -> tuple[_Answer, Memory]:
         """One client; a number past the last known client is padding and counts nothing."""
         real = client < federation.known
         someone = jnp.where(real, client, 0)
@@ -130,17 +139,49 @@ def one_round(
         task = federation.training_task(someone)
         reply, mine, info = algorithm.client_update(sent, mine, task, keys.client(number, someone))
         fine = all_finite((reply, mine, info["loss"])) | ~real
+        bad = jnp.where(fine, NOBODY, client).astype(jnp.int32)
+        return _Answer(reply, info, real, bad), mine
+
+    groups = layout.mine(chosen, padding=federation.known)
+    if algorithm.rule is None:
+        sums, memory = _summed(answer, memory, groups, layout)
+        cohort = Cohort(
+            mean(sums.update, sums.weight),
+            {name: mean(*part) for name, part in sums.parts.items()},
+            jnp.int32(active), active, federation.known,
+        )  # fmt: skip
+        clients = {name: value / active for name, value in sums.info.items()}
+        bad = sums.bad_client
+    else:
+        answers, memory = _side_by_side(answer, memory, groups, layout, active)
+        cohort = combined(
+            answers.reply, algorithm.rule, answered=jnp.int32(active), asked=active,
+            exist=federation.known,
+        )  # fmt: skip
+        clients = {name: jnp.mean(values) for name, values in answers.info.items()}
+        bad = jnp.min(answers.bad_client)
+    state, server = algorithm.server_update(state, cohort, keys.server(number))
+    return _Outcome(state, memory, clients, server, bad)
+
+
+Work = Callable[[Int[Array, ""]], tuple[_Answer, Memory]]
+
+
+def _summed(
+    answer: Work, memory: Memory, groups: Int[Array, "groups group"], layout: Layout
+) -> tuple[_Sums, Memory]:
+    """The weighted sums of all answers; only sums are ever held."""
+
+    def work(client: Int[Array, ""]) -> tuple[_Sums, Memory]:
+        (reply, info, real, bad), mine = answer(client)
         weight = jnp.where(real, reply.weight, 0.0)
-        parts = {
-            name: Part(value, jnp.where(real, own, 0.0))
-            for name, (value, own) in reply.parts.items()
-        }
+        parts = {n: Part(p.value, jnp.where(real, p.weight, 0.0)) for n, p in reply.parts.items()}
         return _Sums(
             weighted(reply.update, weight),
             weight,
             {name: Part(weighted(value, own), own) for name, (value, own) in parts.items()},
             {name: jnp.where(real, value, 0.0) for name, value in info.items()},
-            jnp.where(fine, NOBODY, client).astype(jnp.int32),
+            bad,
         ), mine
 
     def add_group(
@@ -152,22 +193,25 @@ def one_round(
             sums = _joined(sums, _added_up(part))
         return (sums, _kept(memory, clients, [mine for _, mine in results])), None
 
-    shape = jax.eval_shape(work, chosen[0])[0]
+    shape = jax.eval_shape(work, groups[0, 0])[0]
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
     start = nothing._replace(bad_client=jnp.int32(NOBODY))
-    groups = layout.mine(chosen, padding=federation.known)
     (sums, memory), _ = jax.lax.scan(add_group, (start, memory), groups)
-    sums = _over_devices(sums, layout)
-    cohort = Cohort(
-        mean(sums.update, sums.weight),
-        {name: mean(*part) for name, part in sums.parts.items()},
-        answered=jnp.int32(active),
-        asked=active,
-        exist=federation.known,
-    )
-    state, server = algorithm.server_update(state, cohort, keys.server(number))
-    clients = {name: value / active for name, value in sums.info.items()}
-    return _Outcome(state, memory, clients, server, sums.bad_client)
+    return _over_devices(sums, layout), memory
+
+
+def _side_by_side(
+    answer: Work, memory: Memory, groups: Int[Array, "groups group"], layout: Layout, active: int
+) -> tuple[_Answer, Memory]:
+    """All answers, each leaf with a leading axis of active clients, on every device."""
+
+    def take_group(memory: Memory, clients: Int[Array, " group"]) -> tuple[Memory, _Answer]:
+        results = layout.together(answer, clients)
+        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *[row for row, _ in results])
+        return _kept(memory, clients, [mine for _, mine in results]), rows
+
+    memory, rows = jax.lax.scan(take_group, memory, groups)
+    return layout.gathered(rows, active), memory
 
 
 def _added_up(group: _Sums) -> _Sums:

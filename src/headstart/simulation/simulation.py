@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from headstart.algorithms.contract import Algorithm, Memory, State
@@ -13,7 +14,9 @@ from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.keys import Keys
 from headstart.models.contract import Model
-from headstart.models.objective import Classification
+from headstart.models.objectives import Given, objective_for
+from headstart.parts import Parts, Prepared, prepare, prepared_algorithm
+from headstart.simulation.constant import ConstantAnswer, constant_answer
 from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
 from headstart.simulation.federation import Federation
 from headstart.simulation.gradients import GradientCount
@@ -22,9 +25,12 @@ from headstart.simulation.readahead import ReadAhead
 from headstart.simulation.rounds import CAPACITY, NOBODY, RoundLog, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
 from headstart.simulation.stationarity import gradient_norm_squared
+from headstart.simulation.traffic import Traffic, traffic
 from headstart.trees import size
 
 LOSS = "clients.loss"
+MOST_FOR_RULE = 4 * 2**30
+"""Bytes that the replies of a round may take where a rule needs all of them."""
 
 
 class Progress(NamedTuple):
@@ -56,29 +62,36 @@ class Simulation:
         seed: int = 0,
         layout: Layout | str | None = None,
         evaluate_at_most: int | None = None,
+        parts: Parts | None = None,
+        objective: Given = None,
     ) -> None:
         """Refuse settings that cannot work together, and put the data on the devices.
 
         ``layout`` is chosen by the size of the network unless it is given; of more known or new
         clients than ``evaluate_at_most``, a random choice of so many is evaluated.
         """
+        self.objective = objective_for(model, data.schema, objective)
         largest = int(np.max(data.train_counts[: data.known_clients]))
         if algorithm.largest_batch > largest:
             raise ConfigError(
                 f"algorithm.batch_size={algorithm.largest_batch} is more than any client has: "
                 f"the largest has {largest} training examples; use at most that"
             )
-        self.data, self.model, self.algorithm = data, model, algorithm
+        self.data, self.model, self.parts = data, model, parts or Parts()
+        self.algorithm = prepared_algorithm(self.parts, model, algorithm, data.schema)
+        self._given = algorithm
         self.active = active_clients(participation, data.known_clients)
         self.evaluated = _some_of_each(data, evaluate_at_most, seed)
         keys = Keys.from_seed(seed)
         self._init_key = keys.init
+        self._refuse_rule()
         self.layout = self._layout(layout)
         self.keys = replicate(self.layout.mesh, keys)
         self.read_ahead = ReadAhead(data, keys, known=data.known_clients, active=self.active)
         self._costs = GradientCount(data, algorithm, keys, self.active)
+        self.model_parts = None if self.parts.everything else self._prepared().parts
         self.federation = Federation.from_dataset(
-            data, Classification(model, data.schema), self.layout.mesh
+            data, self.objective, self.layout.mesh, self.model_parts
         )
 
     def start(self) -> Progress:
@@ -120,6 +133,11 @@ class Simulation:
             adapt_on=adapt_on, most=max(most, *steps),
         )  # fmt: skip
 
+    def constant_answer(self) -> ConstantAnswer | None:
+        """What the evaluated known clients reach by always giving the same answer."""
+        known = self.evaluated[self.evaluated < self.data.known_clients]
+        return constant_answer(self.objective, self.data, known.tolist())
+
     def gradient_norm_squared(self, progress: Progress) -> float:
         """‖∇F‖² where the algorithm says, over the evaluated known clients' training data."""
         measured = self.algorithm.measured(self._on_mesh(progress).state)
@@ -140,14 +158,24 @@ class Simulation:
         return self._costs.until(rounds)
 
     @property
+    def traffic(self) -> Traffic:
+        """Bytes that one client receives and sends in a round."""
+        state, memory = jax.eval_shape(self._fresh)
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), memory)
+        return traffic(self.algorithm, state, one, self.federation.training_task(jnp.int32(0)))
+
+    @property
     def gradients_per_client(self) -> float:
         """What one client spends in a round, on average over the known ones."""
         mean = self._costs.mean
         return int(mean) if mean.is_integer() else mean
 
     def _fresh(self) -> tuple[State, Memory]:
-        state = self.algorithm.init(self.model.init(self._init_key, self.data.schema))
+        state = self.algorithm.init(self._prepared().params)
         return state, memory_for_all(self.algorithm, state, self.data.known_clients)
+
+    def _prepared(self) -> Prepared:
+        return prepare(self.parts, self.model, self._given, self._init_key, self.data.schema)
 
     def _layout(self, wanted: Layout | str | None) -> Layout:
         if isinstance(wanted, Layout):
@@ -157,6 +185,25 @@ class Simulation:
         state, _ = jax.eval_shape(self._fresh)
         parameters = size(self.algorithm.model(state))
         return suited(mesh_of(), parameters=parameters, batch=self.algorithm.largest_batch)
+
+    def _refuse_rule(self) -> None:
+        """A rule over all replies needs enough of them, and memory for them on every device."""
+        rule = self.algorithm.rule
+        if rule is None:
+            return
+        if self.active < rule.needs():
+            raise ConfigError(
+                f"the aggregation rule needs {rule.needs()} replies; a round has {self.active} "
+                "clients: raise participation"
+            )
+        shapes, _ = jax.eval_shape(self._fresh)
+        needed = 4 * size(self.algorithm.model(shapes)) * self.active * len(jax.local_devices())
+        if needed > MOST_FOR_RULE:
+            raise ConfigError(
+                f"the aggregation rule needs all {self.active} replies of a round at once, "
+                f"{needed / 1e9:.1f} GB of at most {MOST_FOR_RULE / 1e9:.1f}; lower participation "
+                "or take the weighted mean"
+            )
 
     def _on_mesh(self, progress: Progress) -> Progress:
         """Where the compiled programs want it; a checkpoint's arrays are not there yet."""

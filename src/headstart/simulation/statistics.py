@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from headstart.metric import Direction
+
 CONFIDENCE = 0.95
 
 
@@ -40,8 +42,13 @@ def half_width(values: Sequence[float] | np.ndarray) -> float | None:
     return float(t.ppf(0.5 + CONFIDENCE / 2, len(v) - 1) * np.std(v, ddof=1) / np.sqrt(len(v)))
 
 
-def paired(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
-    """The mean difference to a baseline over the same seeds, with its confidence interval."""
+def paired(
+    values: Sequence[float], baseline: Sequence[float], direction: Direction = "higher"
+) -> dict[str, Any]:
+    """The mean difference to a baseline over the same seeds, with its confidence interval.
+
+    ``direction`` says which differences are good.
+    """
     difference = np.asarray(values, float) - np.asarray(baseline, float)
     width = half_width(difference)
     mean = float(np.mean(difference))
@@ -49,7 +56,7 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]
         "mean": mean,
         "ci95": width,
         "differences": difference.tolist(),
-        "verdict": _verdict(mean, width),
+        "verdict": _verdict(mean if direction == "higher" else -mean, width),
     }
 
 

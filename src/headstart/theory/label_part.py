@@ -38,7 +38,7 @@ from jaxtyping import Array, Float
 from headstart.data.federated import FederatedDataset
 from headstart.heterogeneity import label_bound
 from headstart.models.contract import Model
-from headstart.models.objective import Classification
+from headstart.models.objectives import Given, objective_for
 from headstart.theory.constants import Losses, example_losses, sample_clients
 from headstart.trees import Tree
 
@@ -103,18 +103,28 @@ class LabelPart:
 
 
 def label_part_from_data(
-    data: FederatedDataset, model: Model, w: Tree, *, clients: int, examples: int, seed: int = 0
+    data: FederatedDataset,
+    model: Model,
+    w: Tree,
+    *,
+    clients: int,
+    examples: int,
+    seed: int = 0,
+    objective: Given = None,
 ) -> LabelPart | None:
     """At w, over the examples that ``estimate_from_data`` looks at with the same arguments.
 
-    None if an example has several labels, as a text has: then it belongs to no class.
+    None if an example belongs to no single class: its label is a number, or it has several, as a
+    text has.
     """
+    if data.schema.target != "class":
+        return None
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
     used = np.asarray(sample.weights) > 0
     x, y = (np.asarray(part)[used] for part in sample.batch)
     if y.ndim > 1:
         return None
-    losses = example_losses(Classification(model, data.schema))
+    losses = example_losses(objective_for(model, data.schema, objective))
     return label_part(gradient_products(losses, w, (x, y)), np.nonzero(used)[0], y, seed=seed)
 
 

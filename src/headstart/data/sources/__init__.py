@@ -14,6 +14,7 @@ from headstart.data.sources import (
     wisdm,
 )
 from headstart.data.sources.source import Source
+from headstart.extensions import find, instance_of
 
 SOURCES: dict[str, Source] = {
     module.SOURCE.name: module.SOURCE
@@ -29,3 +30,8 @@ SOURCES: dict[str, Source] = {
         synthetic,
     )
 }
+
+
+def find_source(name: str, where: str) -> Source:
+    """A source by its name: built in, an entry point, or ``package.module:SOURCE``."""
+    return find("source", name, SOURCES, where, instance_of(Source))

@@ -17,7 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from headstart.runs import Listener
+from headstart.metric import Metric
+from headstart.runs.callbacks import Listener
 
 FINISHED_BARS = 8
 """Of many runs so many finished ones stay in sight."""
@@ -25,22 +26,19 @@ PLAIN_SECONDS = 10.0
 """At most so long without a line when there is no terminal."""
 
 
-def percent(value: float | None) -> str:
-    """A share as text."""
-    return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def accuracies(record: dict[str, Any]) -> str:
+def before_after(record: dict[str, Any]) -> str:
     """Before → after, known and new clients, in a few words."""
+    metric = Metric.of(record)
     parts = [("known", record), ("new", record["new_clients"])]
     texts = [
-        f"{name} {percent(p['accuracy']['before']['mean'])} → "
-        f"{percent(p['accuracy']['after']['mean'])}"
+        f"{name} {metric.text(p[metric.name]['before']['mean'])} → "
+        f"{metric.text(p[metric.name]['after']['mean'])}"
         for name, p in parts
         if p is not None
     ]
+    what = "" if metric.is_share else f"{metric.word} "
     marked = " (adapted on test data)" if record["adapt_on"] == "test" else ""
-    return ", ".join(texts) + marked
+    return what + ", ".join(texts) + marked
 
 
 class Pace:
@@ -81,7 +79,7 @@ class PlainListener(Listener):
     def evaluated(self, record: dict[str, Any]) -> None:
         """Say how good the models are."""
         if not self.brief or record["round"] == self.rounds:
-            self.say(f"round {record['round']}: {accuracies(record)}")
+            self.say(f"round {record['round']}: {before_after(record)}")
 
     def note(self, message: str) -> None:
         """Pass a message on."""
@@ -94,7 +92,7 @@ class PlainListener(Listener):
 
 
 class BarListener(Listener):
-    """A bar with rate, time left and the latest accuracies."""
+    """A bar with rate, time left and the latest scores."""
 
     def __init__(self, bar: Progress, label: str = "training") -> None:
         self.bar = bar
@@ -112,8 +110,9 @@ class BarListener(Listener):
         self.bar.update(self.task, completed=done, rate=shown)
 
     def evaluated(self, record: dict[str, Any]) -> None:
-        """Show the accuracies."""
-        self.bar.update(self.task, latest=accuracies(record).replace(" %", "").replace(" →", "→"))
+        """Show the scores."""
+        text = before_after(record).replace(" %", "").replace(" →", "→")
+        self.bar.update(self.task, latest=text)
 
     def note(self, message: str) -> None:
         """Print above the bar."""
@@ -146,7 +145,7 @@ class Stage:
 def stage() -> Iterator[Stage]:
     """Where progress is shown."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not (console.is_terminal or console.is_jupyter):
         yield Stage(None)
         return
     columns = (
@@ -159,3 +158,14 @@ def stage() -> Iterator[Stage]:
     )
     with Progress(*columns, console=console) as bar:
         yield Stage(bar)
+
+
+@contextmanager
+def shown(wanted: bool | None) -> Iterator[list[Listener]]:
+    """What shows the progress of a run started from Python: by default where somebody watches."""
+    console = Console(stderr=True)
+    if wanted is False or (wanted is None and not (console.is_terminal or console.is_jupyter)):
+        yield []
+        return
+    with stage() as place:
+        yield [place.listener()]

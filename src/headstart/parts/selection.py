@@ -1,0 +1,123 @@
+"""Parts of a model: which leaves are trained, adapted, and kept at the client.
+
+Every leaf of a model's parameters has a name (``layers.0.weight``). Patterns select leaves by name,
+as in a shell; ``head`` and ``body`` select what the model calls its head, and the rest.
+
+    trained   what training moves; all else is frozen: it costs no gradient and is not sent
+    adapted   what adaptation moves, also inside a meta-gradient; all else stays as it is
+    kept      what stays at the client: trained there, never sent, never averaged
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+from jaxtyping import PRNGKeyArray
+
+from headstart.algorithms.contract import Algorithm, ModelParts
+from headstart.errors import ConfigError
+from headstart.models.contract import Examples, Model, head_of
+from headstart.parts.kept import KeptAtClient
+from headstart.trees import Tree, names, pick
+
+Patterns = tuple[str, ...]
+EVERYTHING: Patterns = ("*",)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The ``[parts]`` table of an experiment; by default the whole model is trained and adapted."""
+
+    trained: Patterns = EVERYTHING
+    adapted: Patterns = EVERYTHING
+    kept: Patterns = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is treated apart."""
+        return self.trained == EVERYTHING and self.adapted == EVERYTHING and not self.kept
+
+
+class Prepared(NamedTuple):
+    """What an engine trains: an algorithm, its first parameters, and what is treated apart."""
+
+    algorithm: Algorithm
+    params: Tree
+    parts: ModelParts | None
+
+
+def prepare(
+    parts: Parts, model: Model, algorithm: Algorithm, key: PRNGKeyArray, examples: Examples
+) -> Prepared:
+    """The model's first parameters, divided as asked for."""
+    params = model.init(key, examples)
+    if parts.everything:
+        return Prepared(algorithm, params, None)
+    labels, head = names(params), head_of(model)
+    trained = selected(parts.trained, labels, head, "trained")
+    inside = [label for label, chosen in zip(labels, trained, strict=True) if chosen]
+    adapted = selected(parts.adapted, inside, head, "adapted")
+    frozen = pick(params, [not chosen for chosen in trained])
+    mine = None if all(adapted) else tuple(adapted)
+    if parts.kept:
+        kept = selected(parts.kept, inside, head, "kept")
+        if all(kept):
+            raise ConfigError(
+                f"parts.kept={list(parts.kept)} keeps everything that is trained at the client; "
+                "use algorithm.name='local' for that"
+            )
+        algorithm = KeptAtClient(algorithm, tuple(kept))
+    return Prepared(algorithm, pick(params, trained), ModelParts(frozen, mine))
+
+
+def prepared_algorithm(
+    parts: Parts, model: Model, algorithm: Algorithm, examples: Examples
+) -> Algorithm:
+    """The algorithm alone; no parameters are computed."""
+    found: list[Algorithm] = []
+
+    def shapes() -> Tree:
+        made = prepare(parts, model, algorithm, jax.random.key(0), examples)
+        found.append(made.algorithm)
+        return made.params
+
+    jax.eval_shape(shapes)
+    return found[0]
+
+
+def selected(
+    patterns: Sequence[str], labels: Sequence[str], head: Sequence[str] | None, option: str
+) -> list[bool]:
+    """Which of the labels a pattern selects; a pattern that selects none is a mistake.
+
+    >>> selected(["body"], ["a.w", "b.w"], ["b.*"], "trained")
+    [True, False]
+    """
+    chosen = [False] * len(labels)
+    for pattern in patterns:
+        hits = [_matches(pattern, label, head) for label in labels]
+        if not any(hits):
+            raise ConfigError(
+                f"parts.{option}: {pattern!r} selects nothing; there are {', '.join(labels[:12])}"
+                + (", …" if len(labels) > 12 else "")
+                + (" and the words head and body" if head else "")
+            )
+        chosen = [a or b for a, b in zip(chosen, hits, strict=True)]
+    return chosen
+
+
+def _matches(pattern: str, label: str, head: Sequence[str] | None) -> bool:
+    if pattern in ("head", "body") and head:
+        inside = any(fnmatchcase(label, part) for part in head)
+        return inside if pattern == "head" else not inside
+    return fnmatchcase(label, pattern)
+
+
+def whole(params: Tree, parts: ModelParts | None) -> Tree:
+    """All parameters, the frozen ones among them."""
+    return params if parts is None else eqx.combine(params, parts.frozen)

@@ -1,0 +1,95 @@
+"""Callbacks: what hears of a run's progress, and may end it early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headstart.errors import ConfigError
+from headstart.metric import Metric
+from headstart.options import require_at_least
+
+
+class Listener:
+    """Hears of a run's progress. This one keeps quiet: inherit from it and write what you need."""
+
+    def started(self, done: int, rounds: int) -> None:
+        """Training begins, or is resumed after ``done`` rounds."""
+
+    def advanced(self, done: int, rounds: int, loss: float) -> None:
+        """Some more rounds are done; ``loss`` is the last one's mean training loss."""
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """An evaluation was made: a line of ``metrics.jsonl``."""
+
+    def note(self, message: str) -> None:
+        """Something the user should know."""
+
+    def stops(self) -> str | None:
+        """Asked after every evaluation: why the run should end now, or None."""
+        return None
+
+
+class Listeners(Listener):
+    """Several listeners as one."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.listeners = list(listeners)
+
+    def started(self, done: int, rounds: int) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.started(done, rounds)
+
+    def advanced(self, done: int, rounds: int, loss: float) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.advanced(done, rounds, loss)
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.evaluated(record)
+
+    def note(self, message: str) -> None:
+        """Tell all."""
+        for listener in self.listeners:
+            listener.note(message)
+
+    def stops(self) -> str | None:
+        """The first reason that any of them has."""
+        return next((why for each in self.listeners if (why := each.stops())), None)
+
+
+class EarlyStopping(Listener):
+    """End a run when its primary metric after adaptation has not improved for a while.
+
+    What was trained is kept and evaluated; ``summary["stopped_early"]`` says why. The held-out
+    examples then decide how long is trained: report such a run as tuned on them, or give data from
+    ``data.for_tuning()``.
+    """
+
+    def __init__(self, patience: int = 5, least: float = 0.0) -> None:
+        """Stop after ``patience`` evaluations without an improvement of more than ``least``."""
+        require_at_least(1, patience=patience)
+        if least < 0:
+            raise ConfigError(f"least={least} must be at least 0")
+        self.patience, self.least = patience, least
+        self.best: float | None = None
+        self.without = 0
+        self._why: str | None = None
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        """Look at known clients after adaptation."""
+        metric = Metric.of(record)
+        value = record[metric.name]["after"]["mean"]
+        if self.best is None or metric.gain(value, self.best) > self.least:
+            self.best, self.without = value, 0
+        else:
+            self.without += 1
+        if self.without >= self.patience:
+            self._why = f"{metric.name} did not improve in {self.without} evaluations"
+
+    def stops(self) -> str | None:
+        """The reason, once there is one."""
+        return self._why

@@ -1,0 +1,21 @@
+"""Checks for algorithms and models, wherever they were written.
+
+    from headstart.testing import check_algorithm
+    check_algorithm(FedProx)
+
+raises one :class:`ContractError` that lists everything that is wrong, and what to do about it.
+:func:`algorithm_problems` and :func:`model_problems` return the list instead.
+"""
+
+from headstart.testing.algorithms import algorithm_problems, check_algorithm
+from headstart.testing.models import check_model, model_problems
+from headstart.testing.problems import ContractError, Problem
+
+__all__ = [
+    "ContractError",
+    "Problem",
+    "algorithm_problems",
+    "check_algorithm",
+    "check_model",
+    "model_problems",
+]
