@@ -31,6 +31,17 @@ def test_the_readme_example_runs_as_printed(capsys: pytest.CaptureFixture[str]) 
     assert len(example.strip().splitlines()) <= 15
 
 
+def test_the_page_about_python_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {}
+    for block in blocks("docs/python.md"):
+        exec(block, space)
+    assert "Per-FedAvg" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "both" / "report.html").exists()
+
+
 def test_every_option_is_documented_with_its_default() -> None:
     text = (ROOT / "docs/experiments.md").read_text()
     for cls in (*ALGORITHMS.values(), hs.EvaluationOptions, Experiment):

@@ -12,11 +12,13 @@ from cli.test_cli import run as headstart
 
 from headstart import extensions
 from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
+from headstart.data import Schema
 from headstart.data import build as data_build
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
 from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
 from headstart.runs import Experiment, RunDirectory, load_experiment
+from headstart.runs.checkpoint import MODEL_FORMAT, write_tensors
 
 MODULE = '''
 """An outsider's module."""
@@ -92,6 +94,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     search_in(tmp_path)
     yield tmp_path
     extensions._searched.set(())
+    extensions._forbidden.set(())
     sys.path[:] = path
     for name in set(sys.modules) - known:
         if getattr(sys.modules[name], "__file__", None) is None or str(tmp_path) in str(
@@ -282,7 +285,13 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
     """Neither beside the configuration nor as part of a package, from inside or from above."""
     run = place / "stranger"
     (run / "checkpoint").mkdir(parents=True)
-    (run / "config.toml").write_text(f'[model]\nname = "{trap}"\n')
+    (run / "personal").mkdir()
+    table = f'[data]\nsource = "{trap}"\n[model]\nname = "{trap}"\n'
+    (run / "config.toml").write_text(table)
+    header = {"format": MODEL_FORMAT, "model": {"name": trap}, "objective": {}}
+    schema = Schema(shape=(2,), classes=2).to_table()
+    write_tensors(run / "personal" / "me.safetensors", {}, {**header, "schema": schema})
+    (run / "personal" / "evil.py").write_text(TRAP)
     (run / "evil.py").write_text(TRAP)
     (run / "stranger.py").write_text(TRAP)
     if trap.startswith("stranger:"):
@@ -294,6 +303,9 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
         ("personalize", folder, "--data", "x.csv"),
         ("run", "--resume", "--out", folder),
         ("run", f"{folder}/config.toml"),
+        ("diagnose", f"{folder}/config.toml"),
+        ("data", "describe", f"{folder}/config.toml"),
+        ("predict", f"{folder}/personal/me.safetensors", "--data", "x.csv"),
     ):
         code, _, err = headstart(capsys, *words)
         assert code == 2 and trap in err, err
@@ -304,6 +316,6 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
 
 def test_a_module_in_the_folder_of_a_run_is_named(place: Path) -> None:
     sys.path.append(str(place))
-    with nothing_from(place), pytest.raises(ConfigError, match="lies in the folder of the run"):
+    with nothing_from(place), pytest.raises(ConfigError, match="lies in the folder of the run or"):
         load("outside:READY", "model.name")
     assert load("outside:READY", "model.name") is not None

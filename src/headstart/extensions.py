@@ -12,8 +12,8 @@ built in, and loaded only when they are named, so that importing Headstart does 
 Which modules can be imported is decided by Python's own search path. The command line adds the
 current folder (:func:`search_in`), at the end of the path and only when a module that was named is
 not found elsewhere, so a file that happens to lie there never takes the place of an installed
-module. Nothing is ever imported from the folder of a run (:func:`nothing_from`): a run from a
-stranger must not bring along the code that its configuration names.
+module. Nothing is ever imported from the folder of a run or of a model file (:func:`forbid`,
+:func:`nothing_from`): what a stranger sends must not bring along the code that it names.
 """
 
 from __future__ import annotations
@@ -133,10 +133,15 @@ def search_in(folder: Path) -> None:
     _searched.set((folder,))
 
 
+def forbid(folder: Path) -> None:
+    """From now on, refuse modules in this folder, which is a run's, or below it."""
+    _forbidden.set((*_forbidden.get(), folder.resolve()))
+
+
 @contextmanager
-def nothing_from(folder: Path) -> Iterator[None]:
-    """Refuse modules in this folder or below it: it is a run's, and may be a stranger's."""
-    token = _forbidden.set((*_forbidden.get(), folder.resolve()))
+def nothing_from(*folders: Path) -> Iterator[None]:
+    """Refuse modules in these folders or below them while they are read."""
+    token = _forbidden.set((*_forbidden.get(), *(folder.resolve() for folder in folders)))
     try:
         yield
     finally:
@@ -216,8 +221,8 @@ def _refuse_forbidden(module: str, said: str) -> None:
     spec = importlib.util.find_spec(module)
     if spec is not None and spec.has_location and spec.origin and _is_forbidden(Path(spec.origin)):
         raise ConfigError(
-            f"{said}: module {module} lies in the folder of the run, from which nothing is "
-            "imported; install it, or move it out if you trust it"
+            f"{said}: module {module} lies in the folder of the run or the model file, from which "
+            "nothing is imported; if you trust it, install it or move it elsewhere"
         )
 
 
@@ -235,7 +240,8 @@ def _advice(error: BaseException, name: str) -> str:
     """What to do if the named module itself is missing, and not one that it imports."""
     if not isinstance(error, ModuleNotFoundError) or f"{name}.".find(f"{error.name}.") != 0:
         return ""
-    return "; install it" + (", or run in the folder that holds it" if _searched.get() else "")
+    searched = [folder for folder in _searched.get() if not _is_forbidden(folder)]
+    return "; install it" + (", or run in the folder that holds it" if searched else "")
 
 
 def _public(found: Any) -> Sequence[str]:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from headstart.data import FederatedDataset, Schema, StoreWriter, digest, open_store, write_store
 from headstart.data.build import build, resolve
 from headstart.data.digest import ArrayCard, combined
-from headstart.data.federated import bad_values
+from headstart.data.federated import bad_values, from_clients
 from headstart.data.store import ARRAYS, StoreCard, is_store, verify
 from headstart.errors import ConfigError, DataError, OutputError
 
@@ -478,3 +478,15 @@ def test_the_example_of_the_page_runs(
     (example,) = [b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Writer" in b]
     exec(example, {})
     assert capsys.readouterr().out == "(16, 32)\n"
+
+
+def test_a_card_from_before_targets_had_kinds_is_read(tmp_path: Path) -> None:
+    """Without the later keys of the schema, a store has the digest it always had."""
+    tiny = from_clients([([[0.0], [1.0]], [0, 1], [[0.5]], [1])], Schema(shape=(1,), classes=2))
+    write_store(tmp_path / "old", tiny)
+    card = json.loads((tmp_path / "old" / "store.json").read_text())
+    for key in ("target", "targets", "target_shift", "target_scale"):
+        del card["schema"][key]
+    (tmp_path / "old" / "store.json").write_text(json.dumps(card))
+    again = open_store(tmp_path / "old")
+    assert again.schema == tiny.schema and again.digest() == tiny.digest()

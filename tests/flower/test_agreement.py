@@ -29,8 +29,43 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+TABLES: dict[str, dict[str, Any]] = {
+    "clip, quantise, noise": {
+        "aggregation": {
+            "steps": [
+                {"name": "clip", "norm": 0.5},
+                {"name": "quantise", "width": 10, "range": 0.5},
+                {"name": "noise", "deviation": 0.01},
+            ]
+        }
+    },
+    "median": {"aggregation": {"rule": "median"}},
+    "head kept and adapted": {"parts": {"kept": ["head"], "adapted": ["head"]}},
+    "head trained": {"parts": {"trained": ["head"]}},
+}
+
+
 def test_every_algorithm_is_compared() -> None:
     assert {options.get("name", name) for name, options in VARIANTS.items()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_aggregation_and_parts_give_the_simulations_model(name: str, tmp_path: Path) -> None:
+    plan = experiment(
+        **TABLES[name],
+        model={"name": "mlp", "hidden": [6]},
+        algorithm={"name": "per-fedavg", "batch_size": 8, "local_steps": 2},
+    )
+    simulated = run_experiment(plan, tmp_path / "simulated")
+    grid = federation_in(tmp_path / "federation", plan)
+    conduct(grid, tmp_path / "federation", tmp_path / "federated")
+    federated = load_run(tmp_path / "federated")
+    for ours, theirs in zip(
+        jax.tree.leaves(federated.params), jax.tree.leaves(simulated.params), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    same_scores(federated.summary, simulated.summary)
+    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
 
 
 @pytest.mark.parametrize("name", VARIANTS)

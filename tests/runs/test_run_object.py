@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,16 @@ import headstart as hs
 from headstart.aggregation import Clip, Median, aggregated
 from headstart.errors import ConfigError, DataError, InputError, OutputError
 from headstart.parts import Parts
-from headstart.runs import EarlyStopping, EvaluationOptions, Listener, Run, load_model, load_run
+from headstart.runs import (
+    EarlyStopping,
+    EvaluationOptions,
+    Listener,
+    Run,
+    RunDirectory,
+    load_model,
+    load_run,
+    run_experiment,
+)
 from headstart.runs.adaptation import _personalize
 from headstart.runs.personal import personalize_client
 from headstart.runs.predicting import predict_file
@@ -108,8 +119,6 @@ def test_a_clients_model_is_the_one_that_was_scored(algorithm: Any, tmp_path: Pa
 def test_personalize_on_the_command_line_gives_the_scored_model(
     clients: Path, experiment: Any, tmp_path: Path
 ) -> None:
-    from headstart.runs import run_experiment
-
     run_experiment(experiment, tmp_path / "r")
     with (tmp_path / "r" / "clients.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -299,3 +308,19 @@ def test_the_index_is_what_can_be_reached() -> None:
     for name in hs.__all__:
         assert getattr(hs, name) is not None
     assert hs.machine.cores() >= 1
+
+
+def test_a_folder_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:
+    """Written by the first version: six rounds of APFL on the digits of four clients."""
+    old = tmp_path / "old"
+    shutil.copytree(Path(__file__).parent / "version-0.1", old)
+    run = load_run(old)
+    for row in run.clients:
+        own = run.client_data(row["client"])[1]
+        for steps, when in ((0, "before"), (run.summary["adapt_steps"], "after")):
+            mine = run.personalize(client=row["client"], steps=steps)
+            assert mine.accuracy(own.x_test, own.y_test) == pytest.approx(row[f"accuracy_{when}"])
+    assert run.report().exists()
+    experiment = replace(RunDirectory(old).experiment(), rounds=9)
+    longer = run_experiment(experiment, old, resume=True)
+    assert [record["round"] for record in longer.records] == [0, 3, 6, 9]

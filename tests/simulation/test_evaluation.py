@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from headstart.algorithms import Algorithm, FedAvg
-from headstart.simulation import Progress, Simulation
+from headstart.simulation import Progress, Simulation, evaluation
 
 STEPS = 3
 
@@ -104,3 +104,20 @@ def test_of_very_many_clients_a_random_choice_is_evaluated() -> None:
     few, all_of_them = some[0].evaluate(some[0].start(), [1]), every.evaluate(every.start(), [1])
     assert few.clients.tolist() == some[0].evaluated.tolist()
     np.testing.assert_allclose(few.loss[:, 1], all_of_them.loss[few.clients, 1], atol=1e-6)
+
+
+def test_scoring_a_few_clients_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics with many sums are scored in pieces; AUC of three classes has 1,200 per client."""
+    objective = {"metrics": ["accuracy", "auc", "macro-f1"]}
+    engine = Simulation(tiny.federation(), tiny.MODEL, FedAvg(**tiny.COMMON), objective=objective)
+    whole = engine.evaluate(engine.start(), [0, 1], most=1)
+    monkeypatch.setattr(evaluation, "MOST_SUMS", 3 * 2 * (engine.objective.width + 2))
+    parts = engine.evaluate(engine.start(), [0, 1], most=1)
+    assert whole.clients.tolist() == parts.clients.tolist() == list(range(7))
+    np.testing.assert_allclose(whole.loss, parts.loss, rtol=1e-6)
+    assert list(whole.values) == objective["metrics"]
+    for name, values in whole.values.items():
+        np.testing.assert_allclose(values, parts.values[name], rtol=1e-6)
+    plain = Simulation(tiny.federation(), tiny.MODEL, FedAvg(**tiny.COMMON))
+    alone = plain.evaluate(plain.start(), [0, 1], most=1)
+    np.testing.assert_array_equal(alone.primary, whole.primary)

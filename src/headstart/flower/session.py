@@ -322,6 +322,7 @@ class Session:
         x = jax.ShapeDtypeStruct((1, *self.schema.shape), jnp.int32 if tokens else jnp.float32)
         y = jax.ShapeDtypeStruct((1, *self.schema.label_shape), self.schema.label_type)
         number = jax.ShapeDtypeStruct((), jnp.int32)
+
         def reply(state: Tree, x: Any, y: Any, start: Any, count: Any) -> Tree:
             sent = self.algorithm.broadcast(state, self.keys.init)
             memory = self.algorithm.init_memory(state)

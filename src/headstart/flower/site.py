@@ -205,9 +205,7 @@ class _Work:
         write_checked(self.folder / "start.safetensors", content, header, START_FORMAT)
         key = self.keys.adaptation(self.assignment.client)
         personal = _personalized(self.algorithm, state, memory, self.task, key, steps)
-        model = PersonalModel(
-            whole(personal, self.parts), self.model, self.schema, self.objective
-        )
+        model = PersonalModel(whole(personal, self.parts), self.model, self.schema, self.objective)
         model.save(self.folder / PERSONAL, algorithm=self.algorithm.name)
 
     def _state(self) -> State:

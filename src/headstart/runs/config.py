@@ -6,7 +6,6 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,7 +17,7 @@ from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import build as data_build
 from headstart.data.federated import FederatedDataset, Schema
 from headstart.errors import ConfigError
-from headstart.extensions import Requirement, find, nothing_from, subclass_of, with_methods
+from headstart.extensions import Requirement, find, forbid, subclass_of, with_methods
 from headstart.models import MODELS
 from headstart.models.contract import Model
 from headstart.models.objectives import Objective, objective_for, resolve_objective, target_of
@@ -230,8 +229,7 @@ def load_experiment(
         apply_setting(table, setting)
     if seed is not None:
         table["seed"] = seed
-    with nothing_from(path.parent) if path is not None and _holds_run(path) else nullcontext():
-        return Experiment.from_table(table)
+    return Experiment.from_table(table)
 
 
 def default_table(settings: Sequence[str]) -> dict[str, Any]:
@@ -257,7 +255,9 @@ def _holds_run(path: Path) -> bool:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a TOML file, or one clear line."""
+    """The table in a TOML file, or one clear line; a run's brings no modules along."""
+    if _holds_run(path):
+        forbid(path.parent)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -15,6 +15,7 @@ import jax
 
 from headstart.data.federated import Schema
 from headstart.errors import CheckpointError, InputError
+from headstart.extensions import nothing_from
 from headstart.models.contract import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.runs.checkpoint import MODEL_FORMAT, fill, named_arrays, read_tensors, write_tensors
@@ -64,15 +65,22 @@ def load_model(
         )
     try:
         schema = Schema.from_table(header["schema"])
-        used = model or build_model(header["model"])
         judged = objective if objective is not None else _objective(header["objective"])
+        with nothing_from(path.parent, *_run_around(path)):
+            used = model or build_model(header["model"])
+            scored = objective_for(used, schema, judged)
         frame = jax.eval_shape(lambda: used.init(jax.random.key(0), schema))
         params = fill(frame, tensors, path)
     except CheckpointError as error:
         raise InputError(str(error)) from None
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {type(error).__name__} {error}") from None
-    return PersonalModel(params, used, schema, objective_for(used, schema, judged))
+    return PersonalModel(params, used, schema, scored)
+
+
+def _run_around(path: Path) -> list[Path]:
+    """The folder of the run that the file lies in, if it does."""
+    return [folder for folder in path.resolve().parents if (folder / "config.toml").exists()]
 
 
 def _objective(table: dict[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
                 "rounds",
                 f"the compiled engine and plain loops differ by {gap:.1g} in {leaf} of the {what} "
                 f"after {ROUNDS} rounds",
-                "results may depend on the arguments alone: look for Python values that change "
+                "results must depend on the arguments alone: look for Python values that change "
                 "between calls, or for code that treats one client unlike another",
             )
     pieces = engine.start()
