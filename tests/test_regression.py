@@ -236,3 +236,19 @@ def test_several_labels_from_python() -> None:
     assert own.score(mine.x_test, mine.y_test)["label-accuracy"] == np.mean(answers == mine.y_test)
     assert own.probabilities(mine.x_test).max() <= 1
     assert hs.data.describe(data)["labels"] == 3
+
+
+def test_a_diagnosis_of_numbers_speaks_of_errors_and_counts_gains_as_gains(
+    table: Path, tmp_path: Path
+) -> None:
+    told = invoke(
+        "diagnose", str(table), "--rounds", "10", "--repetitions", "2", "--out",
+        str(tmp_path / "diagnosis"), "--set", "data.client=city", "--set", "data.label=price",
+        "--set", "objective.name=regression",
+    )  # fmt: skip
+    found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())["pilot"]
+    assert found["metric"]["name"] == "rmse"
+    gain = found["common"] - found["updated"]
+    assert found["gain_of_updating"][0] == pytest.approx(gain) and gain > 0
+    assert "improved FedAvg's RMSE by +" in " ".join(told.split())
+    assert "accuracy" not in told.lower()

@@ -14,7 +14,16 @@ from headstart.cli.main import app, main
 from headstart.runs import load_experiment
 
 COMMANDS = (
-    *(["run"], ["compare"], ["personalize"], ["predict"], ["report"], ["reproduce"], ["plan"], ["diagnose"]),
+    *(
+        ["run"],
+        ["compare"],
+        ["personalize"],
+        ["predict"],
+        ["report"],
+        ["reproduce"],
+        ["plan"],
+        ["diagnose"],
+    ),
     *(["data", "list"], ["data", "describe"], ["data", "get"], ["data", "export"]),
     *(["data", "pack"], ["data", "synthetic"], ["data", "check"]),
 )

@@ -278,12 +278,14 @@ def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
     assert record.failures(scores, data, 1, []) == []
 
 
-def test_a_constant_answer_that_is_as_good_is_mentioned() -> None:
+def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny.federation()
     clients = [data.client(c) for c in range(5)]
     wanted = np.mean([np.mean(c.y_test == np.bincount(c.y_train).argmax()) for c in clients])
     constant = constant_answer(Classification(tiny.MODEL, data.schema), data, range(5))
     assert constant is not None and constant.value == pytest.approx(wanted)
+    monkeypatch.setattr("headstart.simulation.constant.NUMBERS", 40)  # ten examples at a time
+    assert constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
     for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
         scores = scores_of(np.full((5, 2), accuracy))
         assert (record.constant_note(scores, data, 1, constant) is not None) is said

@@ -12,9 +12,11 @@ import pkgutil
 
 from headstart.algorithms.apfl import APFL
 from headstart.algorithms.aruba import ARUBA
-from headstart.algorithms.contract import Algorithm, Task
+from headstart.algorithms.averaging import Averaging, Context
+from headstart.algorithms.contract import Algorithm, Cohort, Part, Reply, Sent, Task
 from headstart.algorithms.fedavg import FedAvg
 from headstart.algorithms.local import Local
+from headstart.algorithms.local_training import LocalTraining, PlainAdaptation, descend
 from headstart.algorithms.per_fedavg import PerFedAvg
 
 
@@ -32,4 +34,22 @@ def _find() -> dict[str, type[Algorithm]]:
 ALGORITHMS = _find()
 """Every algorithm by the name an experiment file uses."""
 
-__all__ = ["ALGORITHMS", "APFL", "ARUBA", "Algorithm", "FedAvg", "Local", "PerFedAvg", "Task"]
+__all__ = [
+    "ALGORITHMS",
+    "APFL",
+    "ARUBA",
+    "Algorithm",
+    "Averaging",
+    "Cohort",
+    "Context",
+    "FedAvg",
+    "Local",
+    "LocalTraining",
+    "Part",
+    "PerFedAvg",
+    "PlainAdaptation",
+    "Reply",
+    "Sent",
+    "Task",
+    "descend",
+]

@@ -29,7 +29,16 @@ def launch(words: list[str], folder: Path, processes: int, devices: int | None) 
     """Run ``headstart run`` in so many processes and wait; if one is lost, end them all."""
     coordinator = f"{LOOPBACK}:{free_port()}"
     share = devices or max(1, cores() // processes)
-    command = [sys.executable, "-m", "headstart.cli.main", "run", *words, "--out", str(folder)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headstart.cli.main",
+        "run",
+        *words,
+        "--out",
+        str(folder),
+    ]
     command += ["--processes", str(processes), "--coordinator", coordinator]
     command += ["--devices", str(share), "--process-id"]
     # The libraries below JAX report a lost process in many lines of their own.

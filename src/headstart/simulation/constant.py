@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ import numpy as np
 from headstart.data.federated import FederatedDataset
 from headstart.models.objectives import Objective
 
-ROWS = 1 << 16
-"""Held-out examples scored at a time."""
+NUMBERS = 1 << 23
+"""Outputs and statistics held at a time."""
 
 
 class ConstantAnswer(NamedTuple):
@@ -34,14 +35,12 @@ def constant_answer(
     metric = objective.primary
     if not (objective.constant_answer and metric.judges_answers):
         return None
-    sums, counts = [], []
-    for some in _pieces(data, clients):
-        found = _sums(objective, data, some)
-        if found is None:
+    sums = np.zeros((len(clients), objective.width))
+    for pieces in _pieces(objective, data, clients):
+        if not _add(objective, data, pieces, sums):
             return None
-        sums.append(found)
-        counts.append(np.asarray(data.test_counts)[some])
-    values = objective.values(np.concatenate(sums), np.concatenate(counts))[metric.name]
+    counts = np.asarray(data.test_counts)[list(clients)]
+    values = objective.values(sums, counts)[metric.name]
     defined = values[np.isfinite(values)]
     if not len(defined):
         return None
@@ -49,32 +48,50 @@ def constant_answer(
     return ConstantAnswer(words, float(np.mean(defined)), must)
 
 
-def _sums(
+class _Piece(NamedTuple):
+    """Some held-out examples of one client."""
+
+    place: int
+    client: int
+    rows: slice
+
+
+def _add(
+    objective: Objective, data: FederatedDataset, pieces: Sequence[_Piece], sums: np.ndarray
+) -> bool:
+    """Add the statistics of the clients' constant answers; False if there is no such answer."""
+    outputs, labels = [], []
+    for piece in pieces:
+        own = data.client(piece.client)
+        answer = objective.constant_outputs(own.y_train)
+        if answer is None:
+            return False
+        labels.append(own.y_test[piece.rows])
+        outputs.append(np.broadcast_to(answer, (len(labels[-1]), *answer.shape)))
+    found = objective.statistics(
+        jnp.asarray(np.concatenate(outputs)), jnp.asarray(np.concatenate(labels))
+    )
+    places = np.repeat([piece.place for piece in pieces], [len(y) for y in labels])
+    np.add.at(sums, places, np.asarray(found, float))
+    return True
+
+
+def _pieces(
     objective: Objective, data: FederatedDataset, clients: Sequence[int]
-) -> np.ndarray | None:
-    """The statistics of each client's constant answer, added up over its held-out examples."""
-    parts = [data.client(client) for client in clients]
-    answers = [objective.constant_outputs(part.y_train) for part in parts]
-    sizes = [len(part.y_test) for part in parts]
-    known = [answer for answer in answers if answer is not None]
-    if len(known) < len(parts):
-        return None
-    outputs = np.repeat(np.stack(known), sizes, axis=0)
-    labels = np.concatenate([part.y_test for part in parts])
-    statistics = objective.statistics(jnp.asarray(outputs), jnp.asarray(labels))
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    return np.add.reduceat(np.asarray(statistics, float), starts, axis=0)
-
-
-def _pieces(data: FederatedDataset, clients: Sequence[int]) -> Iterator[list[int]]:
-    """Clients whose held-out examples are about so many."""
-    some: list[int] = []
+) -> Iterator[list[_Piece]]:
+    """All held-out examples, as many at a time as ``NUMBERS`` allows."""
+    each = math.prod(data.y.shape[1:]) * data.schema.outputs + objective.width
+    most = max(1, NUMBERS // each)
+    some: list[_Piece] = []
     rows = 0
-    for client in clients:
-        some.append(int(client))
-        rows += int(data.test_counts[client])
-        if rows >= ROWS:
-            yield some
-            some, rows = [], 0
+    for place, client in enumerate(clients):
+        count = int(data.test_counts[client])
+        for start in range(0, count, most):
+            piece = _Piece(place, int(client), slice(start, min(start + most, count)))
+            some.append(piece)
+            rows += piece.rows.stop - start
+            if rows >= most:
+                yield some
+                some, rows = [], 0
     if some:
         yield some
