@@ -6,6 +6,7 @@ other. With no step and no rule it is the algorithm itself: then aggregation cos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -57,6 +58,11 @@ class Aggregated(Wrapper):
         """As few as any step makes them."""
         found = [step.bits for step in self.steps if step.bits is not None]
         return min([*found, self.algorithm.bits_per_number])
+
+    @property
+    def update_scale(self) -> float:
+        """Of all steps together."""
+        return math.prod((step.scale for step in self.steps), start=self.algorithm.update_scale)
 
     def init(self, params: Tree) -> ChainState:
         """The algorithm's state and the steps'."""

@@ -47,8 +47,16 @@ class Step(eqx.Module):
 
     @property
     def bits(self) -> int | None:
-        """Bits that a number of the update takes when it leaves; None: as many as before."""
+        """Bits that a number of the update takes when it leaves, then a whole one; None: as before.
+
+        It must fit a signed integer of so many bits.
+        """
         return None
+
+    @property
+    def scale(self) -> float:
+        """What a number that leaves is multiplied by to be an update again."""
+        return 1.0
 
 
 class Rule(eqx.Module):

@@ -73,6 +73,11 @@ class Quantise(Step):
         """b."""
         return self.width
 
+    @property
+    def scale(self) -> float:
+        """r / s."""
+        return self.range / self.levels
+
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
         """⌊u s / r + U[0, 1)⌋, within ±s."""
 
@@ -87,7 +92,7 @@ class Quantise(Step):
         self, state: StepState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[Cohort, StepState]:
         """mean · r / s."""
-        update: Tree = scale(cohort.update, self.range / self.levels)
+        update: Tree = scale(cohort.update, self.scale)
         return cohort._replace(update=update), state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,21 @@ def combined(
 def content_of(reply: Reply) -> dict[str, Tree]:
     """What a reply holds beside its weights: all that has to travel as arrays."""
     return {"update": reply.update, "parts": {name: p.value for name, p in reply.parts.items()}}
+
+
+def packed(content: dict[str, Tree], bits: int) -> dict[str, Tree]:
+    """The content with the update's whole numbers in as few bytes as they need."""
+    kind = packed_type(bits)
+    if kind is None:
+        return content
+    return {**content, "update": jax.tree.map(lambda a: a.astype(kind), content["update"])}
+
+
+def packed_type(bits: int) -> Any:
+    """The number type that holds whole numbers of so many bits; None: they are not whole."""
+    if bits >= 32:
+        return None
+    return jnp.int8 if bits <= 8 else jnp.int16
 
 
 def weighted_mean(parts: Sequence[Part]) -> Tree:

@@ -304,8 +304,13 @@ class Algorithm(eqx.Module):
 
     @property
     def bits_per_number(self) -> int:
-        """Bits that a number of an update takes when it leaves a client."""
+        """Bits that a number of an update takes when it leaves a client; below 32, a whole one."""
         return 32
+
+    @property
+    def update_scale(self) -> float:
+        """What a number that leaves a client is multiplied by to be an update again."""
+        return 1.0
 
     @property
     def measures_gradient_norm(self) -> bool:

@@ -69,6 +69,11 @@ class Wrapper(Algorithm):
         """The wrapped algorithm's."""
         return self.algorithm.bits_per_number
 
+    @property
+    def update_scale(self) -> float:
+        """The wrapped algorithm's."""
+        return self.algorithm.update_scale
+
     def measured(self, state: State) -> Measured:
         """The wrapped algorithm's."""
         return self.algorithm.measured(self.inner_state(state))

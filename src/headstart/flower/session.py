@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import cohort_of, content_of
+from headstart.algorithms.cohort import cohort_of, content_of, packed
 from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.federated import Schema
 from headstart.errors import CheckpointError, DataError
@@ -27,7 +27,7 @@ from headstart.runs.checkpoint import fill, named_arrays
 from headstart.runs.config import Experiment
 from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients
-from headstart.trees import Tree, add, all_finite, norm
+from headstart.trees import Tree, add, all_finite, norm, scale
 
 OUTLIER = 10.0
 """With three answers or more, one this many times the median norm is rejected. Chosen, like the
@@ -108,7 +108,14 @@ class Session:
         self.round = 0
         self.reported: Info = {}
         """What the algorithm's server reported in the last round."""
-        self.reply_frame = self._reply_frame()
+        frame = self._reply_frame()
+        self._update_frame = frame["update"]
+        self.reply_frame = jax.eval_shape(
+            lambda: packed(
+                jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), frame),
+                self.algorithm.bits_per_number,
+            )
+        )
 
     @property
     def clients(self) -> range:
@@ -213,6 +220,10 @@ class Session:
             raise DataError(str(error)) from None
         if not bool(all_finite(content)):
             raise DataError("its update holds numbers that are not finite")
+        # Whole numbers travel in few bytes, and are summed as the update's own type.
+        content["update"] = jax.tree.map(
+            lambda a, sent: a.astype(sent.dtype), content["update"], self._update_frame
+        )
         weights = self._part_weights(text)
         parts = {
             name: Part(value, jnp.asarray(weights[name]))
@@ -242,7 +253,8 @@ class Session:
         norms = {}
         for update in updates:
             # Models are compared, not updates: of these honest ones differ by large factors.
-            model = add(broadcast.params, update.reply.update)
+            moved = scale(update.reply.update, self.algorithm.update_scale)
+            model = add(broadcast.params, moved)
             norms[update.client] = _norm((model, content_of(update.reply)["parts"]))
         middle = float(np.median(list(norms.values()))) if len(norms) >= 3 else np.inf
         found = {}

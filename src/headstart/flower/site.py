@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import content_of
+from headstart.algorithms.cohort import content_of, packed
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.data.examples import read_examples
 from headstart.data.federated import FederatedDataset, Schema, from_clients
@@ -182,7 +182,8 @@ class _Work:
             self.memory.keep(self.round, mine)
         weights = {"": float(reply.weight)}
         weights |= {name: float(part.weight) for name, part in reply.parts.items()}
-        return named_arrays(content_of(reply)), weights, float(info["loss"])
+        content = packed(content_of(reply), self.algorithm.bits_per_number)
+        return named_arrays(content), weights, float(info["loss"])
 
     def scores(self, steps: list[int], *, most: int, on_test: bool) -> dict[str, Any]:
         """Sums over the held-out examples after each number of adaptation steps up to ``most``."""

@@ -171,15 +171,29 @@ def _curve_line(look: Look, curve: Curve, metric: Metric) -> Line:
 
 
 def _line(look: Look, x: tuple[float, ...], stats: Sequence[Stat], metric: Metric) -> Line:
-    """A line through means; the band of a share is kept between 0 and 100 %."""
-    low, high = zip(*(_ends(s, metric) for s in stats), strict=True) if stats else ((), ())
+    """A line through means; its band is cut where it would hide the line (:func:`_limits`)."""
     y = tuple(None if s.mean is None else metric.scale * s.mean for s in stats)
+    limits = _limits([value for value in y if value is not None], metric)
+    low, high = zip(*(_ends(s, metric, limits) for s in stats), strict=True) if stats else ((), ())
     return Line(look, x, y, low, high)
 
 
-def _ends(stat: Stat, metric: Metric) -> tuple[float | None, float | None]:
+def _limits(y: Sequence[float], metric: Metric) -> tuple[float, float]:
+    """How far a band may reach: a share from 0 to 100 %, an error from 0 to twice the largest mean.
+
+    The interval of two or three clients may be many times as wide as everything else.
+    """
+    if metric.is_share:
+        return 0.0, metric.scale
+    top, bottom = max(y, default=0.0), min(y, default=0.0)
+    reach = max(abs(top), abs(bottom))
+    return (0.0 if bottom >= 0 else bottom - reach), top + reach
+
+
+def _ends(
+    stat: Stat, metric: Metric, limits: tuple[float, float]
+) -> tuple[float | None, float | None]:
     if stat.mean is None or stat.ci95 is None:
         return None, None
-    scale = metric.scale
-    low, high = scale * (stat.mean - stat.ci95), scale * (stat.mean + stat.ci95)
-    return (max(0.0, low), min(scale, high)) if metric.is_share else (low, high)
+    low, high = metric.scale * (stat.mean - stat.ci95), metric.scale * (stat.mean + stat.ci95)
+    return max(limits[0], low), min(limits[1], high)
