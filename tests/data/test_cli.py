@@ -76,7 +76,7 @@ def test_describe_an_experiment_file_and_own_data(tmp_path: Path) -> None:
         (["describe", "--set", "seed=x"], "seed='x' does not fit"),
         (["describe", "--seed", "-1"], "seed=-1"),
         (["get", "digit"], "source='digit' is not known; did you mean digits"),
-        (["export", "--client", "99", "--out", "x.csv"], "--client 99 is not one of the 20"),
+        (["export", "--client", "99", "--out", "x.csv"], "client 99 is not one of the 20"),
         (["export", "--client", "0", "--out", "x.csv", "--part", "none"], "part='none'"),
     ],
 )

@@ -116,7 +116,7 @@ def export(
     if out.exists() and not force:
         raise OutputError(f"{out} exists already; use --force to replace it")
     table, data = build(target, settings, seed)
-    one = data.client(_client_number(data, client))
+    one = data.client(data.number_of(client))
     splits = {"train": (one.x_train, one.y_train), "test": (one.x_test, one.y_test)}
     chosen = list(splits.values()) if part == "all" else [splits[part]]
     x, y = (np.concatenate(arrays) for arrays in zip(*chosen, strict=True))
@@ -127,21 +127,6 @@ def export(
 app.command()(stores.pack)
 app.command()(stores.synthetic)
 app.command()(stores.check)
-
-
-def _client_number(data: FederatedDataset, client: str) -> int:
-    """A client by its number or its name; a name that looks like a number is a name."""
-    from headstart.errors import ConfigError
-
-    names = list(data.names or [])
-    if client in names:
-        return names.index(client)
-    if client.isdecimal() and int(client) < data.clients:
-        return int(client)
-    raise ConfigError(
-        f"--client {client} is not one of the {data.clients}: give 0 … "
-        f"{data.clients - 1}" + (f" or a name such as {names[0]}" if names else "")
-    )
 
 
 def _source_row(name: str) -> dict[str, Any]:
