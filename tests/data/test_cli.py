@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from headstart.cli.data import app
 from headstart.data import SOURCES, read_examples
 from headstart.data.build import build
-from headstart.errors import ConfigError, DataError, HeadstartError, OutputError
+from headstart.errors import ConfigError, DataError, HeadstartError, InputError, OutputError
 
 
 def run(*arguments: Any) -> str:
@@ -81,7 +81,7 @@ def test_describe_an_experiment_file_and_own_data(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputError, match=message):
         run(*arguments)
 
 
