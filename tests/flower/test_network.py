@@ -176,9 +176,10 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     assert running.ended("serve") == 0, running.said()
     rounds = running.events("two")
     assert sum(event["done"] for event in rounds) == 4, rounds
-    assert any("site-1" in event["silent"] for event in rounds), rounds
+    # On a busy machine the lease of a site that hangs may end before its deadline does.
     lost = [event["silent"] + event["not_connected"] for event in rounds]
-    assert any("site-2" in names for names in lost), rounds
+    for name in ("site-1", "site-2"):
+        assert any(name in names for names in lost), rounds
     assert load_run(running.folder / "two").summary["rounds"] == 4
 
     # It comes back, a late one joins: both get the finished model, nothing is trained.
@@ -231,9 +232,10 @@ def test_raising_lying_leaving(tmp_path: Path) -> None:
             running.until(lambda: (tmp_path / "f/logs/server.pid").exists())
             node = start_site_node(running, site, file)
             assert running.ended("serve") == 0, running.said()
-        rounds = running.events("run")[:8]
-        assert all(event["done"] for event in rounds)
-        reasons = [event["rejected"]["site-2"] for event in rounds if event["rejected"]]
+        events = running.events("run")
+        rounds = [event for event in events if event["done"]]
+        assert len(rounds) == 8  # on a busy machine a round may have been tried twice
+        reasons = [event["rejected"]["site-2"] for event in events if event["rejected"]]
         wanted = ["ValueError, code 199", "not finite", "expected", "norm"]
         for reason, part in zip(reasons, wanted, strict=True):
             assert part in reason

@@ -44,7 +44,8 @@ def read_examples(
 def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
     """Inputs without labels, made to fit the data a model was trained on, or one clear line.
 
-    Of a table the model's columns are taken by name; others are not looked at.
+    Of a table the model's columns are taken by name; others are not looked at. Where columns have
+    no names (images), all but one called ``label`` are taken.
     """
     frame = _named_columns(Path(path), schema)
     x = _fitted(frame, schema)
@@ -56,7 +57,7 @@ def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
 
 def _named_columns(path: Path, schema: Schema) -> Frame:
     if path.suffix.lower() == ".npz" or not schema.feature_names:
-        frame = frames.read(path, Columns(None))
+        frame = frames.read(path, Columns(None, ignore=("label",)))
         warn_of_indices([frame])
         return frame
     try:
