@@ -28,6 +28,7 @@ from headstart.algorithms import Algorithm, FedAvg
 from headstart.algorithms.cohort import cohort_of
 from headstart.algorithms.contract import Cohort, Reply
 from headstart.errors import ConfigError
+from headstart.runs import Experiment
 from headstart.simulation import Simulation
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.trees import norm, scale
@@ -201,3 +202,27 @@ def test_means_are_weighted_and_nobody_weighs_nothing() -> None:
     assert cohort_of(rows, asked=2, exist=9).update["u"].tolist() == [3.0]
     none = [reply({"u": jnp.array([1.0])}, 0.0)]
     assert cohort_of(none, asked=1, exist=1).update["u"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"rule": "mediann"}, r"aggregation\.rule='mediann' is not known; did you mean median"),
+        ({"trim": 0.1}, r"aggregation\.trim is not an option"),
+        ({"rule": "median", "trim": 0.1}, r"aggregation\.trim is not an option"),
+        ({"rule": "trimmed-mean", "trim": 0.9}, r"aggregation\.trim=0\.9"),
+        ({"steps": [{"name": "clipp"}]}, r"aggregation\.steps\.name='clipp' is not known"),
+        ({"steps": "clip"}, r"aggregation\.steps='clip' does not fit"),
+    ],
+)
+def test_mistakes_in_an_experiment_name_their_option(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Experiment.from_table({"aggregation": table})
+
+
+def test_where_the_gradient_norm_is_measured_has_a_default() -> None:
+    algorithm = tiny.VARIANTS["apfl"]
+    state = algorithm.init(tiny.MODEL.init(KEY, tiny.federation().schema))
+    assert not algorithm.measures_gradient_norm
+    found = algorithm.measured(state)
+    assert found.inner_steps == 0 and tiny.identical(found.params, algorithm.model(state))

@@ -216,7 +216,7 @@ def test_models_from_outside_are_classes_with_options_or_finished_objects(place:
     for setting, message in (
         (["model.name=outside:READY", "model.factor=1"], "model.factor is not an option"),
         (["model.name=outside:Scaled", "model.factr=1"], "did you mean factor"),
-        (["model.name=outside:function"], "is a function without the method init and apply"),
+        (["model.name=outside:function"], "is a function without the methods init and apply"),
         (["model.name=outside:Plain"], "make it a frozen dataclass"),
     ):
         with pytest.raises(ConfigError, match=message):

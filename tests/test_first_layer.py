@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.meta import METHODS, MetaBatches, meta_value_and_gradient
 from headstart.models.cnn import cnn
 from headstart.models.mlp import mlp

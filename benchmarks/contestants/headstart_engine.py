@@ -14,7 +14,8 @@ from benchmarks.cases import Case
 from benchmarks.contestants.counting import counted, gradients_of
 from headstart.algorithms import FedAvg, PerFedAvg
 from headstart.algorithms.contract import Algorithm
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
+from headstart.data.schema import Schema
 from headstart.machine import use_all_cores
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import Classification

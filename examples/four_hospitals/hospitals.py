@@ -10,8 +10,9 @@ import numpy as np
 
 import headstart as hs
 from headstart.data.examples import write_examples
-from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
+from headstart.data.federated import Client, FederatedDataset, from_clients
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema
 from headstart.errors import DataError
 from headstart.files import write_text
 from headstart.flower.settings import SiteConfig

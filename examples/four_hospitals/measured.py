@@ -16,8 +16,9 @@ from typing import Any
 import hospitals
 import numpy as np
 
-from headstart.data.federated import Client, FederatedDataset, Schema
+from headstart.data.federated import Client, FederatedDataset
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema
 from headstart.errors import DivergedError
 from headstart.reproduction.tuning import grid
 from headstart.runs.config import Experiment, build_algorithm

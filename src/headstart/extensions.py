@@ -119,7 +119,8 @@ def with_methods(*methods: str) -> Requirement:
         missing = [name for name in methods if not callable(getattr(found, name, None))]
         if not missing:
             return ""
-        return f"is {_described(found)} without the method {' and '.join(missing)}"
+        lacking = f"method{'s' * (len(missing) > 1)} {' and '.join(missing)}"
+        return f"is {_described(found)} without the {lacking}"
 
     return problem
 

@@ -8,8 +8,8 @@ import pytest
 
 from headstart.data import read_examples, read_folder, read_table
 from headstart.data.build import build, resolve
-from headstart.data.federated import Schema
 from headstart.data.inputs import matched_inputs, matched_labels
+from headstart.data.schema import Schema
 from headstart.data.summary import describe
 from headstart.errors import DataError, DataWarning
 

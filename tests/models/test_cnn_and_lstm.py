@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headstart import models
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.models.char_lstm import LSTM
 from headstart.models.cnn import Convolution
 

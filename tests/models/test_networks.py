@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headstart import models, options
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.models import MODELS, Classification, layers
 from headstart.trees import add, dot, names, size

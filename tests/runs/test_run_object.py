@@ -7,7 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import pytest
 import tiny
 
 import headstart as hs
-from headstart.aggregation import Clip, Median, aggregated
+from headstart.aggregation import Clip, Median, Step, aggregated
 from headstart.errors import ConfigError, DataError, InputError, OutputError
 from headstart.parts import Parts
 from headstart.runs import (
@@ -32,7 +32,7 @@ from headstart.runs import (
 from headstart.runs.adaptation import _personalize
 from headstart.runs.personal import personalize_client
 from headstart.runs.predicting import predict_file
-from headstart.trees import names
+from headstart.trees import names, scale
 
 OPTIONS = EvaluationOptions(every=4, adapt_steps=2, curve_steps=2)
 
@@ -114,6 +114,14 @@ def test_a_clients_model_is_the_one_that_was_scored(algorithm: Any, tmp_path: Pa
         run.personalize()
     with pytest.raises(ConfigError, match="were given from Python"):
         load_run(tmp_path / "r").personalize(client=1)
+    with pytest.raises(DataError, match="not the data that the run was made with"):
+        load_run(tmp_path / "r", data=tiny.federation(seed=1)).personalize(client=1)
+
+
+def test_a_run_that_adapted_on_test_data_gives_no_client_its_model() -> None:
+    options = EvaluationOptions(every=4, adapt_steps=1, adapt_on="test")
+    with pytest.raises(ConfigError, match="adapted on the data that it scored"):
+        train(evaluation=options).personalize(client=0)
 
 
 def test_personalize_on_the_command_line_gives_the_scored_model(
@@ -207,6 +215,25 @@ def test_what_cannot_be_written_down_is_given_again(tmp_path: Path) -> None:
     assert np.array_equal(same.predict(x), run.start.predict(x))
 
 
+def test_a_step_from_a_notebook_needs_no_module(tmp_path: Path) -> None:
+    @final
+    class Halve(Step):
+        """A step without a module that could be imported."""
+
+        name: ClassVar[str] = "halve"
+
+        def at_client(self, state: Any, reply: Any, key: Any) -> Any:
+            return reply._replace(update=scale(reply.update, 0.5))
+
+    halved = aggregated(hs.FedAvg(**tiny.COMMON), [Halve()])
+    run = train(halved)
+    loaded = load_run(run.save(tmp_path / "r"), algorithm=halved)
+    same_run(run, loaded)
+    assert not tiny.identical(run.params, train(hs.FedAvg(**tiny.COMMON)).params)
+    with pytest.raises(ConfigError, match=r"aggregation step .* given from Python .*algorithm=…"):
+        load_run(tmp_path / "r")
+
+
 def test_models_go_to_files_and_come_back(tmp_path: Path) -> None:
     run = train(hs.FedAvg(**tiny.COMMON))
     own = tiny.federation().client(0)
@@ -218,7 +245,7 @@ def test_models_go_to_files_and_come_back(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_model(tmp_path / "none.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(hs.HeadstartError, match="damaged"):
+    with pytest.raises(InputError, match="is not a model file, or is damaged"):
         load_model(tmp_path / "bad.safetensors")
 
 

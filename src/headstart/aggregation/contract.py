@@ -49,7 +49,7 @@ class Step(eqx.Module):
     def bits(self) -> int | None:
         """Bits that a number of the update takes when it leaves, then a whole one; None: as before.
 
-        It must fit a signed integer of so many bits.
+        It must fit a signed integer of that width.
         """
         return None
 

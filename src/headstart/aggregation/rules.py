@@ -106,7 +106,7 @@ class GeometricMedian(Rule):
         require_at_least(1, iterations=self.iterations)
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """So many iterations from the weighted mean."""
+        """``iterations`` steps of Weiszfeld from the weighted mean."""
 
         def averaged(shares: Float[Array, " clients"]) -> Tree:
             return jax.tree.map(

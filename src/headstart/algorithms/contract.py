@@ -265,7 +265,7 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def gradients_per_update(self, examples: int) -> int:
-        """Gradient evaluations of one ``client_update`` for a client with so many examples.
+        """Gradient evaluations of one ``client_update`` for a client with this many examples.
 
         A Hessian-vector product counts 2.
         """
@@ -282,7 +282,7 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
-        """The weight a client with so many training examples replies with.
+        """The weight that a client with this many training examples replies with.
 
         A server checks what a site claims against it.
         """
@@ -314,12 +314,12 @@ class Algorithm(eqx.Module):
 
     @property
     def measures_gradient_norm(self) -> bool:
-        """Whether :meth:`measured` says where."""
+        """Whether the state holds the random iterates that the theorems speak of."""
         return False
 
     def measured(self, state: State) -> Measured:
-        """Where to measure the gradient norm of the theorems."""
-        raise NotImplementedError
+        """Where to measure the gradient norm of the theorems; by default ‖∇f‖ at the model."""
+        return Measured(self.model(state), 0.0, 0)
 
     def personalize(
         self,
@@ -329,7 +329,7 @@ class Algorithm(eqx.Module):
         key: PRNGKeyArray,
         steps: int | Int[Array, ""],
     ) -> Tree:
-        """This client's own model after so many adaptation steps."""
+        """This client's own model after this number of adaptation steps."""
         task = task.for_adaptation()
 
         def advance(step: Int[Array, ""], personal: Personal) -> Personal:

@@ -94,7 +94,7 @@ class LocalTraining(Algorithm):
         return size if self.weights == "examples" else jnp.ones_like(size)
 
     def steps_for(self, examples: int, sizes: Sequence[int]) -> int:
-        """Local steps of a client with so many examples, when a step takes batches of ``sizes``."""
+        """Local steps of a client with this many examples; a step takes batches of ``sizes``."""
         if self.local_epochs is None:
             return self.local_steps
         return self.local_epochs * math.ceil(examples / sum(sizes))

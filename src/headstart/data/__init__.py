@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from headstart.data.examples import read_examples, write_examples
-from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
+from headstart.data.federated import Client, FederatedDataset, from_clients
 from headstart.data.partition import (
     PARTITIONS,
     Partition,
@@ -21,6 +21,7 @@ from headstart.data.partition import (
     shards,
 )
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema
 from headstart.data.sources import SOURCES
 from headstart.data.sources import find_source as _find_source
 from headstart.data.sources.synthetic import Synthetic

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from headstart import options
-from headstart.data.federated import FederatedDataset, Target
+from headstart.data.federated import FederatedDataset
 from headstart.data.partition import PARTITIONS, Natural, Partition, options_of
 from headstart.data.pool import Pool, check_split
+from headstart.data.schema import Target
 from headstart.data.sources import SOURCES, find_source
 from headstart.data.sources.source import Maker
 from headstart.data.store import is_store, open_store

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from headstart.data import frames
-from headstart.data.federated import Schema
 from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
 from headstart.data.labels import number, whole
+from headstart.data.schema import Schema
 from headstart.errors import DataError, OutputError
 from headstart.files import write_bytes, write_text
 

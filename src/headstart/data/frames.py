@@ -220,7 +220,7 @@ def _check_header(path: Path, header: Sequence[str], label: str | None) -> None:
         raise DataError(f"{path} has two columns {twice[0]!r}; rename one")
     if label is not None and label not in header:
         raise DataError(
-            f"{path} has no column {label!r}; name the one with the classes with data.label "
+            f"{path} has no column {label!r}; name the one with the labels with data.label "
             f"(it has {_shown(header)})"
         )
 

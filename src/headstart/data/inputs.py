@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.federated import Schema, bad_inputs
+from headstart.data.federated import bad_inputs
+from headstart.data.schema import Schema
 from headstart.errors import DataError
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
 from headstart.data.partition import ClassGroups, Iid, Natural, Partition, Rows, name_of
+from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 
 

@@ -22,7 +22,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from headstart.data.digest import PIECE, ArrayCard, card_of, combined
-from headstart.data.federated import FederatedDataset, Schema, bad_values
+from headstart.data.federated import FederatedDataset, bad_values
+from headstart.data.schema import Schema
 from headstart.errors import DataError, OutputError
 from headstart.files import clear_write_errors, write_json
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from headstart.data import frames
 from headstart.data.examples import label_numbers, read_examples, write_examples
-from headstart.data.federated import Schema, Target
 from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
 from headstart.data.identifiers import warn_of_identifiers
 from headstart.data.labels import number, numbered, whole
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema, Target
 from headstart.errors import DataError
 
 MANY_CLASSES = 20

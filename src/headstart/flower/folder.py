@@ -20,7 +20,8 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, StrictUndefined
 
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
+from headstart.data.schema import Schema
 from headstart.data.store import write_store
 from headstart.errors import OutputError
 from headstart.files import clear_write_errors, write_json, write_text

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
 from headstart.data.frames import Columns
+from headstart.data.schema import Schema
 from headstart.data.tables import read_path
 from headstart.errors import ConfigError
 from headstart.flower.folder import give_data, write_federation

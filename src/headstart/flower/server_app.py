@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import DataError, DivergedError, HeadstartError
 from headstart.flower import wire
 from headstart.flower.answers import rejection

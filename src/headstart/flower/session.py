@@ -16,7 +16,7 @@ import numpy as np
 
 from headstart.algorithms.cohort import cohort_of, content_of, packed
 from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
 from headstart.flower import wire
 from headstart.flower.settings import FederationConfig

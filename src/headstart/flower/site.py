@@ -20,7 +20,8 @@ import numpy as np
 from headstart.algorithms.cohort import content_of, packed
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.data.examples import read_examples
-from headstart.data.federated import FederatedDataset, Schema, from_clients
+from headstart.data.federated import FederatedDataset, from_clients
+from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
 from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError
 from headstart.flower import wire

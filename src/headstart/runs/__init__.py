@@ -4,7 +4,7 @@ from headstart.runs.callbacks import EarlyStopping, Listener
 from headstart.runs.config import EvaluationOptions, Experiment, load_experiment
 from headstart.runs.directory import RunDirectory
 from headstart.runs.loading import load_run
-from headstart.runs.models import load_model
+from headstart.runs.model_files import load_model
 from headstart.runs.run import PersonalModel, Run
 from headstart.runs.training import run_experiment, train
 

@@ -31,7 +31,7 @@ def adapted_model(
     key: PRNGKeyArray,
     steps: int,
 ) -> Tree:
-    """The client's parameters after so many adaptation steps on all the examples.
+    """The client's parameters after ``steps`` adaptation steps on all the examples.
 
     Rows are filled up to a power of two, so that clients of nearly equal size share one program;
     batches are drawn from the real rows alone.

@@ -15,7 +15,8 @@ import tomli_w
 from headstart.aggregation import RULES, STEPS, Rule, Step, aggregated
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import build as data_build
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
+from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.extensions import Requirement, find, forbid, subclass_of, with_methods
 from headstart.models import MODELS
@@ -64,9 +65,9 @@ class EvaluationOptions:
     adapt_on: Literal["train", "test"] = "train"
     """``test`` adapts on the data that is scored, as paper P did; marked wherever shown."""
     curve_steps: int = 10
-    """At the end clients are scored after 0 … so many adaptation steps."""
+    """At the end clients are scored after each number of adaptation steps up to this."""
     max_clients: int = 10_000
-    """Of more known or new clients than this, a random choice of so many is evaluated."""
+    """Of more known or new clients than this, this many drawn at random are evaluated."""
     gradient_norm: bool | None = None
     """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
 
@@ -131,7 +132,9 @@ class Experiment:
             algorithm=plain.algorithm
             if algorithm is None
             else complete(ALGORITHM, plain.algorithm, algorithm),
-            aggregation=complete_aggregation(plain.aggregation),
+            aggregation=dict(plain.aggregation)
+            if aggregation_is_given(plain.aggregation)
+            else complete_aggregation(plain.aggregation),
             parts=table["parts"],
             objective=dict(plain.objective)
             if is_given(plain.objective)
@@ -301,7 +304,7 @@ def build_aggregation(table: Mapping[str, Any]) -> tuple[list[Step], Rule | None
     if name == "mean":
         refuse_unknown(options, (), "aggregation")
         return steps, None
-    return steps, _build("aggregation", RULE, {**options, "name": name})
+    return steps, _build("aggregation", RULE, {**options, "name": name}, "rule")
 
 
 def complete_aggregation(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,6 +328,12 @@ def is_given(table: Mapping[str, Any]) -> bool:
     return table.get("name") == GIVEN
 
 
+def aggregation_is_given(table: Mapping[str, Any]) -> bool:
+    """Whether a step or the rule was given from Python."""
+    steps = [step for step in table.get("steps", ()) if isinstance(step, Mapping)]
+    return table.get("rule") == GIVEN or any(is_given(step) for step in steps)
+
+
 def complete(kind: Kind, table: Mapping[str, Any], built: Any) -> dict[str, Any]:
     """The section an object came from, with every default written out.
 
@@ -342,21 +351,22 @@ def _absolute(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "path": str(Path(data["path"]).expanduser().absolute())}
 
 
-def _build(where: str, kind: Kind, table: Mapping[str, Any]) -> Any:
-    name = convert(str, table.get("name", kind.default), f"{where}.name")
+def _build(where: str, kind: Kind, table: Mapping[str, Any], key: str = "name") -> Any:
+    """``key`` is what the option is called that names the thing."""
+    name = convert(str, table.get("name", kind.default), f"{where}.{key}")
     if name == GIVEN:
         raise ConfigError(
             f"the {kind.word} of this run was given from Python ({table.get('description', '')}); "
-            f"give it again: hs.load_run(folder, {kind.word.split()[0]}=…)"
+            f"give it again: hs.load_run(folder, {_argument(kind)}=…)"
         )
-    found = kind.find(name, f"{where}.name")
+    found = kind.find(name, f"{where}.{key}")
     options = {k: v for k, v in table.items() if k != "name"}
     if not isinstance(found, type):
         refuse_unknown(options, (), where)
         return found
     if not is_dataclass(found):
         raise ConfigError(
-            f"{where}.name={name!r} is a class without options; make it a frozen dataclass, whose "
+            f"{where}.{key}={name!r} is a class without options; make it a frozen dataclass, whose "
             f"fields are the options of [{where}]"
         )
     try:
@@ -364,6 +374,11 @@ def _build(where: str, kind: Kind, table: Mapping[str, Any]) -> Any:
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None
+
+
+def _argument(kind: Kind) -> str:
+    """Steps and rules come with the algorithm that they wrap."""
+    return "algorithm" if kind in (STEP, RULE) else kind.word
 
 
 def _value(text: str) -> Any:

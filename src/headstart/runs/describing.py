@@ -100,12 +100,6 @@ def _aggregation_of(algorithm: Algorithm) -> dict[str, Any]:
     if algorithm.rule_used is not None:
         rule = table_of(RULE, algorithm.rule_used)
         table |= {"rule": rule.pop("name"), **rule}
-    parts = [*table.get("steps", []), {"name": table.get("rule")}]
-    if any(part["name"] == GIVEN for part in parts):
-        raise ConfigError(
-            "a step or rule of the aggregation is not a class in a module that can be imported; "
-            "put it into a module to keep the run in a folder"
-        )
     return table
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import InputError, OutputError
 from headstart.extensions import nothing_from
 from headstart.files import (

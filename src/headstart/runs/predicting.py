@@ -10,7 +10,7 @@ import numpy as np
 from headstart.data.examples import read_inputs
 from headstart.errors import OutputError
 from headstart.files import write_text
-from headstart.runs.models import load_model
+from headstart.runs.model_files import load_model
 from headstart.runs.record import as_csv
 from headstart.runs.run import PersonalModel
 

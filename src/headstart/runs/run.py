@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from headstart.algorithms.contract import Algorithm, Memory, ModelParts, State
-from headstart.data.federated import Client, FederatedDataset, Schema, from_clients
+from headstart.data.federated import Client, FederatedDataset, from_clients
 from headstart.data.inputs import matched_inputs, matched_labels
+from headstart.data.schema import Schema
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.keys import Keys
 from headstart.metric import ACCURACY, Metric
@@ -42,7 +43,7 @@ class PersonalModel:
 
     def save(self, path: str | Path, *, algorithm: str = "") -> Path:
         """Write the model to a ``.safetensors`` file that ``hs.load_model`` opens."""
-        from headstart.runs.models import save_model
+        from headstart.runs.model_files import save_model
 
         path = Path(path)
         if path.suffix != ".safetensors":
@@ -52,11 +53,8 @@ class PersonalModel:
 
     def __repr__(self) -> str:
         """The model, how large it is and what it takes."""
-        named = (
-            f", columns {', '.join(self.schema.feature_names[:6])}"
-            if (self.schema.feature_names)
-            else ""
-        )
+        columns = ", ".join(self.schema.feature_names[:6])
+        named = f", columns {columns}" if columns else ""
         return (
             f"PersonalModel({self.model!r}, {size(self.params):,} parameters, "
             f"examples of shape {self.schema.shape}{named})"
@@ -263,6 +261,11 @@ class Run:
         return report_of(self, None if path is None else Path(path))
 
     def _of_client(self, client: str | int, steps: int) -> PersonalModel:
+        if self.summary["adapt_on"] == "test":
+            raise ConfigError(
+                "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
+                "clients' models are not for use; run it with adapt_on = train"
+            )
         number, own = self.client_data(client)
         memory = self.algorithm.init_memory(self.state)
         if not own.is_new and self.algorithm.needs_memory:
@@ -282,13 +285,11 @@ class Run:
         return PersonalModel(whole(params, self.parts), self.model, self.schema, objective)
 
     def _data(self) -> FederatedDataset:
-        if self.data is not None:
-            return self.data
-        if self.experiment is None:
+        if self.data is None and self.experiment is None:
             raise ConfigError("the run does not know its clients' data")
-        data = self.experiment.build_data()
+        data = self.data or self.experiment.build_data()  # type: ignore[union-attr]
         if data.digest() != self.summary["data_digest"]:
-            raise DataError("the data have changed since the run was made")
+            raise DataError("these are not the data that the run was made with")
         return data
 
 

@@ -88,6 +88,8 @@ def train(
     )  # fmt: skip
     folder = None if out is None or not leads() else RunDirectory(Path(out))
     going_on = resume and folder is not None and folder.path.exists()
+    if going_on and folder is not None:
+        _refuse_other(folder, experiment)
     with shown(progress) as watching:
         return _carried_out(
             experiment, simulation, folder, Listeners([*watching, *callbacks]), resume=going_on
@@ -123,8 +125,6 @@ def _carried_out(
     *,
     resume: bool,
 ) -> Run:
-    if resume and folder is not None:
-        _refuse_other(folder, experiment)
     digest = simulation.data.digest()
     _refuse_unequal_data(digest)
     training = _Training(simulation, experiment, listener, folder=folder, digest=digest)
@@ -295,7 +295,9 @@ class _Training:
         self._save()
         self.listener.evaluated(entry)
         if now < self.rounds:
-            self.stopped = self.listener.stops()
+            why = self.listener.stops()
+            if agreed(why is not None):  # of several processes the first decides
+                self.stopped = why or "as process 0 decided"
 
     def _stationarity(self) -> dict[str, float]:
         if not self.options.gradient_norm:

@@ -25,7 +25,7 @@ class GradientCount:
         """Gradients of the first 0, 1, 2 … rounds, as far as they were asked for."""
 
     def until(self, rounds: int) -> int:
-        """Gradient evaluations of so many rounds from the first."""
+        """Gradient evaluations of the first ``rounds`` rounds."""
         if self._common is not None:
             return rounds * self._active * self._common
         while len(self._sums) <= rounds:

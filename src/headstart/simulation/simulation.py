@@ -68,7 +68,7 @@ class Simulation:
         """Refuse settings that cannot work together, and put the data on the devices.
 
         ``layout`` is chosen by the size of the network unless it is given; of more known or new
-        clients than ``evaluate_at_most``, a random choice of so many is evaluated.
+        clients than ``evaluate_at_most``, that many drawn at random are evaluated.
         """
         self.objective = objective_for(model, data.schema, objective)
         largest = int(np.max(data.train_counts[: data.known_clients]))
@@ -105,7 +105,7 @@ class Simulation:
         return Progress(0, state, memory)
 
     def advance(self, progress: Progress, rounds: int) -> Progress:
-        """The state after so many more rounds; DivergedError if a reply is not finite."""
+        """The state ``rounds`` rounds later; DivergedError if a reply is not finite."""
         progress = self._on_mesh(progress)
         while rounds > 0:
             count = min(rounds, CAPACITY)
@@ -151,7 +151,7 @@ class Simulation:
         )  # fmt: skip
 
     def gradient_evaluations(self, rounds: int) -> int:
-        """What so many rounds cost; a Hessian-vector product counts as two gradients.
+        """What this number of rounds costs; a Hessian-vector product counts as two gradients.
 
         Where the cost depends on a client's size, the rounds' clients are drawn again.
         """
@@ -235,7 +235,7 @@ def _extended(log: Mapping[str, np.ndarray], more: RoundLog, count: int) -> dict
 
 
 def _some_of_each(data: FederatedDataset, most: int | None, seed: int) -> np.ndarray:
-    """Known and new clients, at most so many of each, in order."""
+    """Known and new clients, at most ``most`` of each, in order."""
     rng = np.random.default_rng(seed)
 
     def some(count: int) -> np.ndarray:

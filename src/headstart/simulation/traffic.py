@@ -21,7 +21,7 @@ class Traffic(NamedTuple):
     up: int
 
     def times(self, count: int) -> dict[str, int]:
-        """Of so many clients and rounds, fit for a record."""
+        """Of ``count`` replies, fit for a record."""
         return {"down": count * self.down, "up": count * self.up}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from headstart.algorithms.cohort import cohort_of
 from headstart.algorithms.contract import Algorithm, Cohort, Objective, Reply, Task
-from headstart.data.federated import FederatedDataset, Schema, from_clients
+from headstart.data.federated import FederatedDataset, from_clients
+from headstart.data.schema import Schema
 from headstart.models import mlp
 from headstart.models.contract import Model
 from headstart.simulation.federation import Federation

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.testing.problems import (
     ContractError,

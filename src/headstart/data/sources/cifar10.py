@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from headstart.data import files
-from headstart.data.federated import Schema
 from headstart.data.files import DataFile
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
 

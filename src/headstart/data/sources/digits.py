@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from headstart.data.federated import Schema
 from headstart.data.pool import Pool
+from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 
 

@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.data.federated import FederatedDataset, Schema
+from headstart.data.federated import FederatedDataset
 from headstart.data.pool import Pool, check_split, held_out
+from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import ConfigError
 from headstart.options import require_at_least

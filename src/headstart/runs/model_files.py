@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from headstart.data.federated import Schema
+from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, InputError
 from headstart.extensions import nothing_from
 from headstart.models.contract import Model
@@ -55,7 +55,12 @@ def load_model(
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a model file (.safetensors)")
-    header, tensors = read_tensors(path)
+    try:
+        header, tensors = read_tensors(path)
+    except CheckpointError:
+        raise InputError(
+            f"{path} is not a model file, or is damaged; give one that ends in .safetensors"
+        ) from None
     if header.get("format") != MODEL_FORMAT:
         raise InputError(f"{path} is not a model that Headstart wrote")
     if "schema" not in header:
