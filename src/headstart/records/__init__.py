@@ -1,0 +1,113 @@
+"""What a run, an evaluation, a comparison, a federation's round is: typed, versioned records.
+
+Every file that Headstart writes about results is read and written here. The classes are immutable;
+``from_json`` and ``to_json`` check and write them, and files of version 0.1 are read.
+Arrays are in :mod:`headstart.records.checkpoint` and :mod:`headstart.records.tensor_files`, which
+need JAX; everything listed here does without.
+"""
+
+from headstart.records.base import Record
+from headstart.records.clients import Change, ClientResult, to_csv
+from headstart.records.comparison import ComparisonRecord, ComparisonRow, Differences
+from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
+from headstart.records.personalization import PersonalResult
+from headstart.records.run_directory import RunDirectory, next_free
+from headstart.records.scores import (
+    GROUPS,
+    KNOWN,
+    NEW,
+    AdaptationCurves,
+    BeforeAfter,
+    GroupCurve,
+    GroupScores,
+    ScoreSummary,
+)
+from headstart.records.statistics import (
+    BETTER,
+    FAILED,
+    NOT_SHOWN,
+    UNDECIDED,
+    WORSE,
+    PairedDifference,
+    Statistic,
+    describe,
+    describe_defined,
+    half_width,
+    mean_or_none,
+    over_seeds,
+    paired_difference,
+    verdict_of,
+)
+from headstart.records.stored import (
+    StoredComparison,
+    StoredMethod,
+    StoredRun,
+    is_comparison,
+    read_comparison,
+    read_folder,
+    read_run,
+    write_comparison,
+)
+from headstart.records.summary import (
+    SMALLER_STEPS,
+    ByteCounts,
+    ClientCounts,
+    GradientsPerClient,
+    HostFacts,
+    RunSummary,
+)
+from headstart.records.theory_bound import BoundByRounds, TheoryBound
+
+__all__ = [
+    "ADAPTED_ON_TEST",
+    "BETTER",
+    "FAILED",
+    "GROUPS",
+    "KNOWN",
+    "NEW",
+    "NOT_SHOWN",
+    "SMALLER_STEPS",
+    "UNDECIDED",
+    "WORSE",
+    "AdaptOn",
+    "AdaptationCurves",
+    "BeforeAfter",
+    "BoundByRounds",
+    "ByteCounts",
+    "Change",
+    "ClientCounts",
+    "ClientResult",
+    "ComparisonRecord",
+    "ComparisonRow",
+    "Differences",
+    "Evaluation",
+    "GradientsPerClient",
+    "GroupCurve",
+    "GroupScores",
+    "HostFacts",
+    "PairedDifference",
+    "PersonalResult",
+    "Record",
+    "RunDirectory",
+    "RunSummary",
+    "ScoreSummary",
+    "Statistic",
+    "StoredComparison",
+    "StoredMethod",
+    "StoredRun",
+    "TheoryBound",
+    "describe",
+    "describe_defined",
+    "half_width",
+    "is_comparison",
+    "mean_or_none",
+    "next_free",
+    "over_seeds",
+    "paired_difference",
+    "read_comparison",
+    "read_folder",
+    "read_run",
+    "to_csv",
+    "verdict_of",
+    "write_comparison",
+]
