@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import write_section
+from headstart.experiments.config import Experiment
 from headstart.flower.ledger import ROUNDS as EVENTS
 from headstart.flower.ledger import follow
 from headstart.flower.making import federation_of_clients
@@ -32,7 +33,6 @@ from headstart.flower.processes import (
 )
 from headstart.flower.settings import LOOPBACK
 from headstart.flower.whole import DEFAULT, start_sites
-from headstart.runs.config import Experiment
 
 TURNS, EXCHANGES = 2, 8
 RESULT = Path(__file__).parent / "results" / "federation.json"

@@ -28,7 +28,7 @@ from headstart.algorithms import Algorithm, FedAvg
 from headstart.algorithms.cohort import cohort_of
 from headstart.algorithms.contract import Cohort, Reply
 from headstart.errors import ConfigError
-from headstart.runs import Experiment
+from headstart.experiments import Experiment
 from headstart.simulation import Simulation
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.trees import norm, scale

@@ -13,7 +13,7 @@ import pytest
 import headstart as hs
 from benchmarks import report
 from headstart.algorithms import ALGORITHMS
-from headstart.runs import Experiment
+from headstart.experiments import Experiment
 
 ROOT = Path(__file__).parent.parent
 

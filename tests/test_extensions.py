@@ -16,9 +16,9 @@ from headstart.data import Schema
 from headstart.data import build as data_build
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
+from headstart.experiments import Experiment, RunDirectory, load_experiment
+from headstart.experiments.checkpoint import MODEL_FORMAT, write_tensors
 from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
-from headstart.runs import Experiment, RunDirectory, load_experiment
-from headstart.runs.checkpoint import MODEL_FORMAT, write_tensors
 
 MODULE = '''
 """An outsider's module."""

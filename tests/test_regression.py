@@ -18,8 +18,8 @@ from headstart.data import Schema, from_clients
 from headstart.data.build import build
 from headstart.data.store import open_store, write_store
 from headstart.errors import ConfigError, DataError
+from headstart.experiments import load_run
 from headstart.models import Regression
-from headstart.runs import load_run
 from headstart.simulation import Simulation
 
 SLOPES = np.array([1.5, -2.0, 0.5])

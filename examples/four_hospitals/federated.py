@@ -22,9 +22,9 @@ import hospitals
 import headstart as hs
 from headstart.data.pool import Pool
 from headstart.errors import HeadstartError
+from headstart.experiments.config import load_experiment
 from headstart.flower.processes import Child, end, environment, free_port, last_line, start
 from headstart.flower.settings import LOOPBACK
-from headstart.runs.config import load_experiment
 
 Words = Sequence[str | Path]
 HAND_OUTS = 3

@@ -20,10 +20,10 @@ from headstart.data.federated import Client, FederatedDataset
 from headstart.data.pool import Pool
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
-from headstart.reproduction.tuning import grid
-from headstart.runs.config import Experiment, build_algorithm
+from headstart.experiments.config import Experiment, build_algorithm
 from headstart.simulation.simulation import Simulation
 from headstart.simulation.statistics import half_width
+from studies.tuning import grid
 
 FEW = 20
 """Training patients of a hospital that has just begun."""

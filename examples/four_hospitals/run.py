@@ -20,10 +20,10 @@ from types import FrameType
 
 from headstart.data.pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
+from headstart.experiments.config import load_experiment
+from headstart.experiments.directory import next_free
 from headstart.files import write_json, write_text
 from headstart.machine import use_compilation_cache
-from headstart.runs.config import load_experiment
-from headstart.runs.directory import next_free
 
 PARTS = ("federation", "comparison")
 

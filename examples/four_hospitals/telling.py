@@ -11,7 +11,7 @@ import numpy as np
 from measured import AFTER, BEFORE, LONG_AFTER, Difference, Found, Get, accuracy, loss
 
 from headstart.data.pool import Pool
-from headstart.reproduction.numbers import Mean
+from studies.numbers import Mean
 
 ROLES = {
     "known": "Hospitals that trained together",

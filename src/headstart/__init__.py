@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from headstart.aggregation import aggregated
     from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
     from headstart.errors import HeadstartError
-    from headstart.meta import MetaBatches, meta_gradient
-    from headstart.parts import Parts
-    from headstart.runs import (
+    from headstart.experiments import (
         EarlyStopping,
         EvaluationOptions,
         Listener,
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
         load_run,
         train,
     )
-    from headstart.runs.comparing import Comparison, compare
+    from headstart.experiments.comparing import Comparison, compare
+    from headstart.meta import MetaBatches, meta_gradient
+    from headstart.parts import Parts
 
 __version__ = "0.1.0"
 
@@ -71,11 +71,11 @@ _HOMES = {
     "headstart.errors": ("HeadstartError",),
     "headstart.meta": ("MetaBatches", "meta_gradient"),
     "headstart.parts": ("Parts",),
-    "headstart.runs": (
+    "headstart.experiments": (
         *("EarlyStopping", "EvaluationOptions", "Listener", "PersonalModel", "Run"),
         *("load_model", "load_run", "train"),
     ),
-    "headstart.runs.comparing": ("Comparison", "compare"),
+    "headstart.experiments.comparing": ("Comparison", "compare"),
 }
 
 

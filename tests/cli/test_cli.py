@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli.main import app, main
-from headstart.runs import load_experiment
+from headstart.experiments import load_experiment
 
 COMMANDS = (
     *(

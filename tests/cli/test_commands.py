@@ -19,7 +19,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 NOT_RUN_HERE = {
     r"federate": "tests/flower runs federations over loopback",
-    r"reproduce (?!$)": "tests/reproduction runs quick versions of every study",
+    r"reproduce (?!$)": "tests/studies runs quick versions of every study",
     r"data get": "needs files or a network",
     r".*fedprox:FedProx": "tests/test_adding_an_algorithm.py has the module, and runs it",
     r"(plan|diagnose) examples/mnist": "needs MNIST",
@@ -138,7 +138,7 @@ def test_the_default_run_may_be_four_times_longer(
 
 
 def test_other_data_do_not_inherit_the_steps_of_the_demo() -> None:
-    from headstart.runs import Experiment, load_experiment
+    from headstart.experiments import Experiment, load_experiment
 
     for setting in ("data.source=digits", "data.partition=iid"):
         key, _, value = setting.partition("=")

@@ -25,8 +25,8 @@ from headstart.diagnosis.page import (
 )
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
+from headstart.experiments.config import Experiment
 from headstart.heterogeneity import Distances
-from headstart.runs.config import Experiment
 from headstart.simulation.statistics import half_width
 
 SMALL: dict[str, Any] = {

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headstart.experiments.config import Experiment
 from headstart.flower.client_app import app
 from headstart.flower.folder import give_data, write_federation
 from headstart.flower.local import LocalGrid
 from headstart.flower.settings import FederationConfig
-from headstart.runs.config import Experiment
 
 TABLE: dict[str, Any] = {
     "seed": 3,

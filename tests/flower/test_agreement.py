@@ -11,10 +11,10 @@ import pytest
 from flower.federations import experiment, federation_in
 
 from headstart.algorithms import ALGORITHMS
+from headstart.experiments import load_run, run_experiment
+from headstart.experiments.config import Experiment
 from headstart.flower.personal import personalize_site
 from headstart.flower.server_app import conduct
-from headstart.runs import load_run, run_experiment
-from headstart.runs.config import Experiment
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "per-fedavg": {"method": "hessian-free", "inner_steps": 2},

@@ -15,6 +15,7 @@ from flower.federations import experiment, federation_in
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from headstart.errors import CheckpointError
+from headstart.experiments import RunDirectory, load_run
 from headstart.flower import client_app, wire
 from headstart.flower.errors import FederationError, SupersededError
 from headstart.flower.local import LocalGrid
@@ -23,7 +24,6 @@ from headstart.flower.server_app import conduct
 from headstart.flower.serving import _watch
 from headstart.flower.wire import Parcel
 from headstart.keys import Keys
-from headstart.runs import RunDirectory, load_run
 from headstart.trees import subtract
 
 ALL = {"participation": 1.0, "rounds": 2}
@@ -405,7 +405,7 @@ def events_of(run: Path) -> list[dict[str, Any]]:
 
 
 def named_leaves(model: Any) -> list[Any]:
-    from headstart.runs.checkpoint import named_arrays
+    from headstart.experiments.checkpoint import named_arrays
 
     arrays = named_arrays({"params": model})
     return [arrays[name] for name in sorted(arrays)]

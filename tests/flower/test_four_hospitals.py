@@ -17,6 +17,8 @@ from scipy.stats import t
 from headstart.data.pool import Pool
 from headstart.data.sources.heart_disease import FEATURES, HOSPITALS, parse
 from headstart.errors import ConfigError, DataError, OutputError
+from headstart.experiments.config import Experiment, load_experiment
+from headstart.experiments.personal import split_rows
 from headstart.flower.client_app import app
 from headstart.flower.folder import write_federation
 from headstart.flower.local import LocalGrid
@@ -24,8 +26,6 @@ from headstart.flower.personal import personalize_site
 from headstart.flower.server_app import conduct
 from headstart.flower.settings import FederationConfig, SiteConfig
 from headstart.flower.site import read_site_data
-from headstart.runs.config import Experiment, load_experiment
-from headstart.runs.personal import split_rows
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "four_hospitals"))
 federated, hospitals, measured, run, telling = (

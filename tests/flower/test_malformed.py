@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 
 from headstart.data.store import open_store, write_store
 from headstart.errors import DataError, DivergedError
+from headstart.experiments import load_run
+from headstart.experiments.config import Experiment
 from headstart.flower import wire
 from headstart.flower.answers import LONGEST_REASON, rejection
 from headstart.flower.errors import FederationError
@@ -31,8 +33,6 @@ from headstart.flower.ledger import Ledger
 from headstart.flower.local import LocalGrid
 from headstart.flower.server_app import _Conduct, conduct, read_session
 from headstart.flower.wire import Parcel
-from headstart.runs import load_run
-from headstart.runs.config import Experiment
 
 ONE_ROUND = {"participation": 1.0, "rounds": 1}
 PLAN = experiment(**ONE_ROUND)

@@ -20,6 +20,8 @@ import pytest
 import tomli_w
 from flower.federations import experiment
 
+from headstart.experiments import load_run, run_experiment
+from headstart.experiments.config import Experiment
 from headstart.flower import wire
 from headstart.flower.line import listening
 from headstart.flower.pki import make_certificates, make_site_key
@@ -35,8 +37,6 @@ from headstart.flower.processes import (
 from headstart.flower.settings import FederationConfig, SiteConfig
 from headstart.flower.site import Site
 from headstart.flower.wire import Parcel
-from headstart.runs import load_run, run_experiment
-from headstart.runs.config import Experiment
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 PLAN: dict[str, Any] = {

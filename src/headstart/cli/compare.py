@@ -46,9 +46,9 @@ def compare(
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
     from headstart.errors import DivergedError
-    from headstart.runs.compare import compare as run_all
-    from headstart.runs.directory import next_free
-    from headstart.runs.progress import stage
+    from headstart.experiments.compare import compare as run_all
+    from headstart.experiments.directory import next_free
+    from headstart.experiments.progress import stage
 
     plans = _plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
@@ -74,7 +74,7 @@ def compare(
 
 def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Any]:
     from headstart.errors import ConfigError
-    from headstart.runs import load_experiment
+    from headstart.experiments import load_experiment
 
     if algorithms is None:
         return [load_experiment(path, settings) for path in files or [None]]  # type: ignore[list-item]

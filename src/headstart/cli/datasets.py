@@ -27,9 +27,9 @@ def build(
     """The complete ``[data]`` table of what was asked for, and its data."""
     from headstart.data import build as data_build
     from headstart.errors import ConfigError
+    from headstart.experiments.config import apply_setting
     from headstart.models.objectives import resolve_objective, target_of
     from headstart.options import convert
-    from headstart.runs.config import apply_setting
 
     table = table_of(target)
     for setting in settings or []:
@@ -49,8 +49,8 @@ def table_of(target: str | None) -> dict[str, Any]:
     """What an experiment file would say for this source, path or experiment file."""
     from headstart.data import SOURCES
     from headstart.errors import ConfigError
+    from headstart.experiments.config import read_toml
     from headstart.extensions import available
-    from headstart.runs.config import read_toml
 
     if target is None:
         return {"data": {}}

@@ -13,7 +13,7 @@ from headstart.cli.options import Json, Out, Settings
 
 if TYPE_CHECKING:
     from headstart.diagnosis import Diagnosis, Reading
-    from headstart.runs.config import Experiment
+    from headstart.experiments.config import Experiment
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3)
 """Tried for α = β if no experiment says what they are."""
@@ -63,9 +63,9 @@ def diagnose(
     from headstart.diagnosis import reading_of
     from headstart.diagnosis.page import write_diagnosis
     from headstart.errors import OutputError
-    from headstart.runs import load_experiment
-    from headstart.runs.directory import next_free
-    from headstart.runs.progress import stage
+    from headstart.experiments import load_experiment
+    from headstart.experiments.directory import next_free
+    from headstart.experiments.progress import stage
 
     if out is not None and out.exists():
         raise OutputError(f"{out} exists already; choose another folder with --out")
@@ -91,7 +91,7 @@ def _experiment(
     target: str | None, settings: list[str], seed: int | None
 ) -> tuple[Experiment, list[dict[str, Any]]]:
     """What to diagnose, and the step sizes to try: those of an experiment, or a few."""
-    from headstart.runs import load_experiment
+    from headstart.experiments import load_experiment
 
     if target is None or target.endswith(".toml"):
         path = None if target is None else Path(target)
@@ -102,7 +102,7 @@ def _experiment(
 def _of_data(target: str, settings: list[str], seed: int | None) -> Experiment:
     """An experiment for data alone: a network that fits, three steps on own data."""
     from headstart.cli.datasets import table_of
-    from headstart.runs.config import Experiment, apply_setting
+    from headstart.experiments.config import Experiment, apply_setting
 
     table: dict[str, Any] = table_of(target)
     for setting in settings:

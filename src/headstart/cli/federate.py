@@ -127,8 +127,8 @@ def serve(
     """
     _need_flower()
     from headstart.errors import ConfigError
+    from headstart.experiments.directory import next_free
     from headstart.flower.serving import serve as serve_run
-    from headstart.runs.directory import next_free
 
     if out is None and (resume or hand_out or resume_if_started):
         raise ConfigError("--resume and --hand-out need --out: the folder of the run")
@@ -265,7 +265,7 @@ class Shown:
             done = event["round"]
             return f"{self.rounds} rounds" + (f", {done} of them done (resumed)" if done else "")
         if kind == "evaluated":
-            from headstart.runs.progress import before_after
+            from headstart.experiments.progress import before_after
 
             return (
                 f"  before round {event['round'] + 1}: {before_after(event)}"
@@ -320,8 +320,8 @@ def _how_to_go_on(command: str, run: Path) -> Any:
     """Whatever stops a run, say how to take it up again."""
     from contextlib import contextmanager
 
+    from headstart.experiments.checkpoint import checkpoints
     from headstart.flower.errors import FederationError
-    from headstart.runs.checkpoint import checkpoints
 
     @contextmanager
     def trying() -> Any:
@@ -342,7 +342,7 @@ def _how_to_go_on(command: str, run: Path) -> Any:
 
 
 def _results(run: Path, *, page: bool, as_json: bool) -> None:
-    from headstart.runs.loading import load_run
+    from headstart.experiments.loading import load_run
 
     result = load_run(run)
     if page:

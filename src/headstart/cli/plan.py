@@ -61,9 +61,9 @@ def plan(
     (successive halving), and the best is written as an experiment file.
     """
     from headstart.errors import ConfigError
+    from headstart.experiments import load_experiment
+    from headstart.experiments.trajectory import models_on_the_way
     from headstart.options import require_positive
-    from headstart.runs import load_experiment
-    from headstart.runs.trajectory import models_on_the_way
     from headstart.theory.constants import estimate_from_data, mean_loss
     from headstart.theory.plan import Federation
     from headstart.theory.plan import plan as make_plan
@@ -106,8 +106,8 @@ def plan(
 
 def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
     from headstart.errors import OutputError
+    from headstart.experiments.search import search, shortened
     from headstart.files import write_text
-    from headstart.runs.search import search, shortened
 
     if out.exists():
         raise OutputError(f"{out} exists already; choose another file with --out")

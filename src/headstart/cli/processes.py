@@ -15,9 +15,9 @@ from typing import IO, TypeAlias
 import typer
 
 from headstart.errors import ProcessLostError
+from headstart.experiments.checkpoint import checkpoints
+from headstart.experiments.directory import RunDirectory
 from headstart.machine import cores
-from headstart.runs.checkpoint import checkpoints
-from headstart.runs.directory import RunDirectory
 
 Child: TypeAlias = "subprocess.Popen[bytes]"
 LOOPBACK = "127.0.0.1"

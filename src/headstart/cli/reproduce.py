@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headstart.errors import InputError
+
 if TYPE_CHECKING:
-    from headstart.reproduction import Results, Study
+    from studies import Results, Study
 
 
 def reproduce(
@@ -26,7 +28,7 @@ def reproduce(
     ] = False,
     results: Annotated[
         Path, typer.Option(help="Folder with a small file of results for each experiment.")
-    ] = Path("results"),
+    ] = Path("studies/results"),
     work: Annotated[
         Path, typer.Option(help="Folder for the runs themselves, to resume them from.")
     ] = Path("runs/reproduce"),
@@ -50,7 +52,8 @@ def reproduce(
 
       headstart reproduce generalized-fig1 --quick
     """
-    from headstart.reproduction import STUDIES, Results, build_page
+    _find_studies()
+    from studies import STUDIES, Results, build_page
 
     seeds = seeds or (2 if quick else 5)
     if quick:
@@ -69,9 +72,21 @@ def reproduce(
     typer.echo(f"results in {results}, page: {written[0]}")
 
 
+def _find_studies() -> None:
+    """Make the folder ``studies`` of a checkout importable: it is not part of the wheel."""
+    root = Path(__file__).parents[3]
+    if not (root / "studies" / "__init__.py").exists():
+        raise InputError(
+            "the papers' experiments are not part of the installed package; "
+            "run headstart reproduce from a checkout of the repository (make install)"
+        )
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
+
+
 def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> None:
-    from headstart.reproduction import Results, carry_out
-    from headstart.runs.progress import stage
+    from headstart.experiments.progress import stage
+    from studies import Results, carry_out
 
     with stage() as shown:
         done = carry_out(
@@ -89,8 +104,6 @@ def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> No
 
 def _show(study: Study, stored: Results) -> None:
     """The claims of one study with their verdicts."""
-    from headstart.errors import InputError
-
     if not stored.records:
         raise InputError(f"there are no results of {study.name} yet; run it without --only-page")
     typer.echo(f"{study.title}, accuracy in percent")
@@ -106,7 +119,7 @@ def _list(results: Path, seeds: range, quick: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headstart.reproduction import STUDIES, Results
+    from studies import STUDIES, Results
 
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("experiment", "what", "done"):

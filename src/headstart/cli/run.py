@@ -52,10 +52,10 @@ def run(
       headstart run mnist.toml --processes 2
     """
     from headstart.errors import ConfigError, ProcessLostError
+    from headstart.experiments import RunDirectory, load_experiment, run_experiment
+    from headstart.experiments.directory import next_free
+    from headstart.experiments.progress import stage
     from headstart.machine import Joining, join, leads, use_cores
-    from headstart.runs import RunDirectory, load_experiment, run_experiment
-    from headstart.runs.directory import next_free
-    from headstart.runs.progress import stage
 
     if (process_id is None) != (coordinator is None):
         raise ConfigError("--process-id and --coordinator belong together; give both or none")

@@ -98,7 +98,7 @@ def _size(card: StoreCard) -> str:
 def _say_what_next(folder: Path, card: StoreCard) -> None:
     """One line: what there is, and the command that trains on it as it stands."""
     from headstart.data import open_store
-    from headstart.runs.config import build_algorithm
+    from headstart.experiments.config import build_algorithm
 
     data = open_store(folder)
     # Features come in any unit: without a bound on the step a first run may well diverge.
@@ -137,7 +137,7 @@ class _Lines:
 
     def add(self, count: int) -> None:
         """So many more are done."""
-        from headstart.runs.progress import PLAIN_SECONDS
+        from headstart.experiments.progress import PLAIN_SECONDS
 
         self.done += count
         now = time.monotonic()

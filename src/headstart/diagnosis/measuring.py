@@ -14,6 +14,8 @@ from headstart.data.federated import FederatedDataset
 from headstart.data.summary import describe
 from headstart.diagnosis.pilot import ListenerFor, Pilot, level, pilot
 from headstart.errors import DataError
+from headstart.experiments.config import Experiment
+from headstart.experiments.training import Listener
 from headstart.heterogeneity import (
     Distances,
     label_distributions,
@@ -23,8 +25,6 @@ from headstart.heterogeneity import (
     wasserstein,
 )
 from headstart.options import require_at_least
-from headstart.runs.config import Experiment
-from headstart.runs.training import Listener
 from headstart.simulation.sampling import active_clients
 from headstart.theory.constants import Estimate, Sensitivity, estimate_from_data, sensitivity
 from headstart.theory.label_part import LabelPart, label_part_from_data

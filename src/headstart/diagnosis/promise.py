@@ -10,10 +10,10 @@ from typing import Any
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart.errors import ConfigError
+from headstart.experiments.config import Experiment
+from headstart.experiments.run import Run
+from headstart.experiments.trajectory import models_on_the_way
 from headstart.files import write_json
-from headstart.runs.config import Experiment
-from headstart.runs.run import Run
-from headstart.runs.trajectory import models_on_the_way
 from headstart.theory import Constants, bounds
 from headstart.theory.constants import estimate_from_data, mean_loss
 

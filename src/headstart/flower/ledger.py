@@ -19,14 +19,14 @@ import numpy as np
 from flwr.common.logger import log
 
 from headstart.errors import CheckpointError, ConfigError
+from headstart.experiments import PersonalModel, record
+from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
+from headstart.experiments.directory import RunDirectory
 from headstart.files import append_line, write_text
 from headstart.flower.errors import SupersededError
 from headstart.flower.session import Session
 from headstart.flower.strategy import Exchange
 from headstart.parts import whole
-from headstart.runs import PersonalModel, record
-from headstart.runs.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.runs.directory import RunDirectory
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.simulation import LOSS, Progress
 

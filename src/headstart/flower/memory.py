@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headstart.algorithms.contract import Memory
 from headstart.errors import CheckpointError
-from headstart.runs.checkpoint import fill, named_arrays, read_checked, write_checked
+from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
 
 FORMAT = "headstart-memory-1"
 KEPT = 3

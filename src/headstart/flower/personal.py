@@ -12,13 +12,13 @@ import numpy as np
 
 from headstart.algorithms.contract import Task
 from headstart.errors import DivergedError, OutputError
+from headstart.experiments.personal import scored
+from headstart.experiments.run import PersonalModel
 from headstart.flower.settings import SiteConfig
 from headstart.flower.site import PERSONAL, KeptStart, read_site_data
 from headstart.keys import Keys
 from headstart.options import require_at_least
 from headstart.parts import whole
-from headstart.runs.personal import scored
-from headstart.runs.run import PersonalModel
 from headstart.trees import all_finite
 
 

@@ -16,6 +16,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from headstart.data.schema import Schema
 from headstart.errors import DataError, DivergedError, HeadstartError
+from headstart.experiments.config import Experiment, read_toml
+from headstart.experiments.record import refuse_diverged
 from headstart.flower import wire
 from headstart.flower.answers import rejection
 from headstart.flower.errors import FederationError, SupersededError
@@ -24,8 +26,6 @@ from headstart.flower.session import Session
 from headstart.flower.settings import FederationConfig
 from headstart.flower.strategy import HeadstartStrategy
 from headstart.flower.tether import end_with_parent
-from headstart.runs.config import Experiment, read_toml
-from headstart.runs.record import refuse_diverged
 
 POLL_SECONDS = 0.25
 HELLO_SECONDS = 60.0

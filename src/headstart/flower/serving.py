@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import ConfigError, InputError, OutputError
+from headstart.experiments.directory import RunDirectory
 from headstart.files import write_text
 from headstart.flower.errors import FederationError
 from headstart.flower.ledger import ROUNDS, Ledger, follow
@@ -25,7 +26,6 @@ from headstart.flower.processes import (
 )
 from headstart.flower.server_app import read_session
 from headstart.flower.settings import FederationConfig
-from headstart.runs.directory import RunDirectory
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0

@@ -18,13 +18,13 @@ from headstart.algorithms.cohort import cohort_of, content_of, packed
 from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
+from headstart.experiments.checkpoint import fill, named_arrays
+from headstart.experiments.config import Experiment
 from headstart.flower import wire
 from headstart.flower.settings import FederationConfig
 from headstart.flower.wire import Bounds, Parcel
 from headstart.keys import Keys
 from headstart.parts import prepare
-from headstart.runs.checkpoint import fill, named_arrays
-from headstart.runs.config import Experiment
 from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients
 from headstart.trees import Tree, add, all_finite, norm, scale

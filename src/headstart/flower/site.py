@@ -24,6 +24,10 @@ from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
 from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError
+from headstart.experiments import PersonalModel
+from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
+from headstart.experiments.config import build_aggregated, build_model
+from headstart.experiments.personal import split_rows
 from headstart.flower import wire
 from headstart.flower.memory import SiteMemory
 from headstart.flower.settings import SiteConfig
@@ -33,10 +37,6 @@ from headstart.models.contract import Model
 from headstart.models.objectives import Objective, build_objective
 from headstart.options import build
 from headstart.parts import Parts, Prepared, prepare, whole
-from headstart.runs import PersonalModel
-from headstart.runs.checkpoint import fill, named_arrays, read_checked, write_checked
-from headstart.runs.config import build_aggregated, build_model
-from headstart.runs.personal import split_rows
 from headstart.simulation.evaluation import score_client
 from headstart.trees import Tree, all_finite
 

@@ -17,12 +17,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from headstart.experiments.checkpoint import named_arrays
 from headstart.flower import wire
 from headstart.flower.answers import rejection
 from headstart.flower.errors import CODES, NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.session import Session, Update
 from headstart.parts import whole
-from headstart.runs.checkpoint import named_arrays
 
 
 @dataclass

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import ConfigError, InputError
+from headstart.experiments.config import Experiment, apply_setting, read_toml
+from headstart.experiments.directory import next_free
 from headstart.flower.errors import FederationError
 from headstart.flower.making import federation_of_clients
 from headstart.flower.processes import Child, end, environment, free_port, last_line, start
 from headstart.flower.serving import Hear, serve
 from headstart.flower.settings import LOOPBACK, FederationConfig
-from headstart.runs.config import Experiment, apply_setting, read_toml
-from headstart.runs.directory import next_free
 
 DEFAULT: dict[str, Any] = {
     "rounds": 10,

@@ -1,0 +1,24 @@
+"""Experiments, the folders they leave, and what can be done with a finished run."""
+
+from headstart.experiments.callbacks import EarlyStopping, Listener
+from headstart.experiments.config import EvaluationOptions, Experiment, load_experiment
+from headstart.experiments.directory import RunDirectory
+from headstart.experiments.loading import load_run
+from headstart.experiments.model_files import load_model
+from headstart.experiments.run import PersonalModel, Run
+from headstart.experiments.training import run_experiment, train
+
+__all__ = [
+    "EarlyStopping",
+    "EvaluationOptions",
+    "Experiment",
+    "Listener",
+    "PersonalModel",
+    "Run",
+    "RunDirectory",
+    "load_experiment",
+    "load_model",
+    "load_run",
+    "run_experiment",
+    "train",
+]

@@ -1,0 +1,302 @@
+"""A finished run in memory: its numbers, and a model for every client."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from headstart.algorithms.contract import Algorithm, Memory, ModelParts, State
+from headstart.data.federated import Client, FederatedDataset, from_clients
+from headstart.data.inputs import matched_inputs, matched_labels
+from headstart.data.schema import Schema
+from headstart.errors import ConfigError, DataError, DivergedError, OutputError
+from headstart.experiments.adaptation import adapted_model
+from headstart.experiments.config import Experiment
+from headstart.experiments.record import SMALLER_STEPS
+from headstart.keys import Keys
+from headstart.metric import ACCURACY, Metric
+from headstart.models.contract import Model
+from headstart.models.objectives import Classification, Given, Objective, objective_for
+from headstart.options import require_at_least
+from headstart.parts import whole
+from headstart.trees import Tree, size
+
+NOT_FINITE = "the model's outputs for these examples are not finite numbers"
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalModel:
+    """One client's own model."""
+
+    params: Tree
+    model: Model
+    schema: Schema
+    objective: Given = None
+    """Loss and metrics; by default what fits the labels."""
+
+    def save(self, path: str | Path, *, algorithm: str = "") -> Path:
+        """Write the model to a ``.safetensors`` file that ``hs.load_model`` opens."""
+        from headstart.experiments.model_files import save_model
+
+        path = Path(path)
+        if path.suffix != ".safetensors":
+            raise OutputError(f"{path} must end in .safetensors")
+        save_model(path, self.params, self.model, self.schema, self.objective, algorithm=algorithm)
+        return path
+
+    def __repr__(self) -> str:
+        """The model, how large it is and what it takes."""
+        columns = ", ".join(self.schema.feature_names[:6])
+        named = f", columns {columns}" if columns else ""
+        return (
+            f"PersonalModel({self.model!r}, {size(self.params):,} parameters, "
+            f"examples of shape {self.schema.shape}{named})"
+        )
+
+    def predict(self, x: Any) -> Shaped[np.ndarray, "batch ..."]:
+        """The answer for each example: a class number, a number, or 0 and 1 for each label.
+
+        ``x`` is an array, or a table whose columns are matched by name. The names of classes are in
+        ``schema.class_names``.
+        """
+        return np.asarray(self._objective.predictions(self._outputs(x)))
+
+    def score(self, x: Any, y: Any) -> dict[str, float]:
+        """Every metric of the run's objective; an error if the model's outputs are not numbers."""
+        return self._score(x, y, self._objective)
+
+    def probabilities(self, x: Any) -> Float[np.ndarray, "batch ..."]:
+        """Probability of each class for each example; of each label if several can be on."""
+        if self.schema.target == "number":
+            raise ConfigError("a model that predicts numbers gives no probabilities; use predict")
+        turn = jax.nn.softmax if self.schema.target == "class" else jax.nn.sigmoid
+        return np.asarray(turn(self._outputs(x)))
+
+    def accuracy(self, x: Any, y: Any) -> float:
+        """Share of right answers, for classification; :meth:`score` gives any objective's."""
+        if self.schema.target != "class":
+            raise ConfigError("accuracy is for classification; use score")
+        objective = Classification(self.model, self.schema, ("accuracy",))
+        return self._score(x, y, objective)["accuracy"]
+
+    @property
+    def _objective(self) -> Objective:
+        return objective_for(self.model, self.schema, self.objective)
+
+    def _outputs(self, x: Any) -> Shaped[Array, "batch ..."]:
+        x = matched_inputs(x, self.schema)
+        outputs = self._objective.outputs(self.params, jnp.asarray(x))
+        if not np.all(np.isfinite(outputs)):
+            raise DivergedError(NOT_FINITE)
+        return outputs
+
+    def _score(self, x: Any, y: Any, objective: Objective) -> dict[str, float]:
+        x, y = check_examples(x, y, self.schema)
+        score = objective.score(self.params, (jnp.asarray(x), jnp.asarray(y)))
+        if not np.all(score.finite):
+            raise DivergedError(NOT_FINITE)
+        sums = np.sum(np.asarray(score.statistics, float), axis=0)
+        return {name: float(value) for name, value in objective.values(sums, len(y)).items()}
+
+
+class Summary(dict[str, Any]):
+    """The summary as a dictionary that prints as a few readable lines."""
+
+    def __str__(self) -> str:
+        """Before and after adaptation, known and new clients."""
+        lines = [
+            f"{self['label']}: {self['rounds']} rounds, "
+            f"{self['gradient_evaluations']:,} gradient evaluations, {self['seconds']:.1f} s "
+            f"(evaluation {self['evaluation_seconds']:.1f} s)"
+        ]
+        metric = Metric.of(self)
+        what = "" if metric == ACCURACY else f"{metric.word} "
+        for name, part in (("known clients", self), ("new clients", self["new_clients"])):
+            if part is None:
+                continue
+            texts = [
+                metric.with_interval(
+                    part[metric.name][when]["mean"], part[metric.name][when]["ci95"]
+                )
+                for when in ("before", "after")
+            ]
+            lines.append(
+                f"  {name + ':':15} {what}{' → '.join(texts)} "
+                f"after {self['adapt_steps']} adaptation steps" + self._sampled(name.split()[0])
+            )
+        lines += self._others()
+        if self["warning"]:
+            lines.append(f"  warning: {self['warning']}")
+        if self.get("note"):
+            lines.append(f"  note: {self['note']}")
+        failures = self.get("failures") or []
+        lines += [f"  FAILED: {failure}" for failure in failures]
+        if failures:
+            lines.append(f"  {SMALLER_STEPS}")
+        return "\n".join(lines)
+
+    def _others(self) -> list[str]:
+        """A line for every metric beside the primary one."""
+        lines = []
+        for metric in (Metric(**table) for table in (self.get("metrics") or ())[1:]):
+            texts = [
+                f"{name} "
+                + " → ".join(metric.text(part[metric.name][w]["mean"]) for w in ("before", "after"))
+                for name, part in (("known", self), ("new", self["new_clients"]))
+                if part is not None
+            ]
+            lines.append(f"  {metric.word}: {', '.join(texts)}")
+        return lines
+
+    def _sampled(self, kind: str) -> str:
+        there, seen = self["clients"][kind], self["evaluated_clients"][kind]
+        if seen == there:
+            return ""
+        if self.get("engine") == "flower":
+            return f" ({seen} of {there} sites answered)"
+        return f" ({seen:,} of {there:,} clients, drawn at random)"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What training gives, wherever it was made: numbers, the shared model, and clients' own."""
+
+    summary: dict[str, Any]
+    records: list[dict[str, Any]]
+    """One per evaluation."""
+    clients: list[dict[str, Any]]
+    """One per client."""
+    model: Model
+    algorithm: Algorithm
+    state: State
+    schema: Schema
+    objective: Given = None
+    """Loss and metrics; by default what fits the labels."""
+    memory: Memory = ()
+    """What the known clients keep between rounds, stacked; ``()`` if they keep nothing."""
+    parts: ModelParts | None = None
+    """What of the model is frozen or not adapted."""
+    experiment: Experiment | None = None
+    """The configuration, as far as it can be written down."""
+    data: FederatedDataset | None = None
+    """The clients' data, if they are at hand."""
+    folder: Path | None = None
+    """Where the run is kept, if it is."""
+
+    def __post_init__(self) -> None:
+        """Let the summary print itself."""
+        object.__setattr__(self, "summary", Summary(self.summary))
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return str(self.summary)
+
+    def _repr_html_(self) -> str:
+        """The summary, in a notebook."""
+        return f"<pre>{html.escape(str(self.summary))}</pre>"
+
+    @property
+    def params(self) -> Tree:
+        """The shared initial model."""
+        return whole(self.algorithm.model(self.state), self.parts)
+
+    @property
+    def start(self) -> PersonalModel:
+        """The shared initial model, ready to predict."""
+        return PersonalModel(self.params, self.model, self.schema, self.objective)
+
+    def personalize(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        client: str | int | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+    ) -> PersonalModel:
+        """A client's own model.
+
+        With ``x`` and ``y``: a model for a client that was never in training, adapted to all the
+        examples given; judge it on others (``mine.score(x_test, y_test)``). With ``client``, a name
+        or number of one of the run's clients: the model that was scored in ``clients.csv``, from
+        what this client has kept and adapted to its training examples.
+        """
+        steps = self.summary["adapt_steps"] if steps is None else steps
+        require_at_least(0, steps=steps, seed=seed)
+        if client is not None:
+            if x is not None or y is not None:
+                raise ConfigError("give examples (x, y) or a client, not both")
+            return self._of_client(client, steps)
+        if x is None or y is None:
+            raise ConfigError("give a client's examples, x and y, or one of the run's clients")
+        memory = self.algorithm.init_memory(self.state)
+        key = Keys.from_seed(seed).adaptation_root
+        return self._adapted(memory, check_examples(x, y, self.schema), key, steps)
+
+    def client_data(self, client: str | int) -> tuple[int, Client]:
+        """One of the run's clients: its number and its examples."""
+        data = self._data()
+        number = data.number_of(client)
+        return number, data.client(number)
+
+    def save(self, path: str | Path) -> Path:
+        """Keep the run in a folder, as ``headstart run`` would have; ``hs.load_run`` opens it."""
+        from headstart.experiments.saving import save_run
+
+        return save_run(self, Path(path))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """The page of the run, in its folder; ``path`` is where to keep a run that has none."""
+        from headstart.experiments.saving import report_of
+
+        return report_of(self, None if path is None else Path(path))
+
+    def _of_client(self, client: str | int, steps: int) -> PersonalModel:
+        if self.summary["adapt_on"] == "test":
+            raise ConfigError(
+                "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
+                "clients' models are not for use; run it with adapt_on = train"
+            )
+        number, own = self.client_data(client)
+        memory = self.algorithm.init_memory(self.state)
+        if not own.is_new and self.algorithm.needs_memory:
+            if self.summary.get("engine") == "flower":
+                raise ConfigError("in a federation every site keeps its own memory on its own disk")
+            memory = jax.tree.map(lambda leaf: leaf[number], self.memory)
+        key = Keys.from_seed(self.summary["seed"]).adaptation(number)
+        return self._adapted(memory, (own.x_train, own.y_train), key, steps)
+
+    def _adapted(
+        self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: Any, steps: int
+    ) -> PersonalModel:
+        objective = objective_for(self.model, self.schema, self.objective)
+        params = adapted_model(
+            self.algorithm, objective, self.parts, self.state, memory, examples, key, steps
+        )
+        return PersonalModel(whole(params, self.parts), self.model, self.schema, objective)
+
+    def _data(self) -> FederatedDataset:
+        if self.data is None and self.experiment is None:
+            raise ConfigError("the run does not know its clients' data")
+        data = self.data or self.experiment.build_data()  # type: ignore[union-attr]
+        if data.digest() != self.summary["data_digest"]:
+            raise DataError("these are not the data that the run was made with")
+        return data
+
+
+def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """The examples as arrays, or one clear line why they do not fit the run."""
+    x, y = matched_inputs(x, schema), matched_labels(y, schema)
+    if len(x) != len(y) or not len(y):
+        raise DataError(f"{len(x)} inputs and {len(y)} labels; give as many of each, at least one")
+    from_clients([(x, y, x[:1], y[:1])], schema, names=["given"])
+    return x, y.astype(schema.label_type)

@@ -1,0 +1,222 @@
+"""Beyond the papers: clients that differ by nature, not by our design."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from studies.numbers import Gap, after, claim, gap, markdown, mean, of_cell
+from studies.pictures import curve, figure, looks, over_steps
+from studies.settings import NETWORK, algorithm
+from studies.study import Claim, Piece, Record, Section
+from studies.tuning import Contender, grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ADAPT_STEPS = 3
+
+
+@dataclass(frozen=True)
+class People:
+    """A data set whose clients are who they are, and how it is learned."""
+
+    key: str
+    title: str
+    told: str
+    """What they are, for the page."""
+    data: Mapping[str, Any]
+    model: Mapping[str, Any]
+    rounds: int
+    participation: float
+    common: Mapping[str, Any]
+    """Options of every method."""
+    tries: Sequence[Mapping[str, float]]
+    cheap: int = 1
+    """So many times the seeds asked for: where runs take a second, intervals need not be wide."""
+    most_clients: int = 10_000
+    """Known clients, and new ones, that are scored."""
+
+    def table(self) -> dict[str, Any]:
+        """The experiment without its algorithm."""
+        return {
+            "rounds": self.rounds,
+            "participation": self.participation,
+            "data": dict(self.data),
+            "model": dict(self.model),
+            "evaluation": {
+                "every": self.rounds // 4,
+                "adapt_steps": ADAPT_STEPS,
+                "max_clients": self.most_clients,
+            },
+        }
+
+    def contenders(self) -> list[Contender]:
+        """FedAvg and two meta-gradients, each with the same tries."""
+        inner = {"inner_steps": ADAPT_STEPS}
+        return [
+            Contender(f"{self.key}/{key}", label, algorithm(key, **self.common, **more), self.tries)
+            for key, label, more in (
+                ("fedavg", "FedAvg + update", {}),
+                ("first-order", "Per-FedAvg (FO)", inner),
+                ("exact", "Per-FedAvg (exact)", inner),
+            )
+        ]
+
+
+WRITERS = People(
+    "writers", "MNIST by writer",
+    "539 writers with 19 to 131 digits train together; 297 other writers join later.",
+    {"source": "qmnist-writers"}, NETWORK, 400, 0.05,
+    {"local_steps": 5, "batch_size": 20},
+    [
+        *grid(inner_lr=[0.003, 0.01, 0.03], local_lr=[0.01, 0.03, 0.1]),
+        *grid(inner_lr=[0.03, 0.01, 0.003], local_lr=[0.3]),
+    ],
+)  # fmt: skip
+ROLES = People(
+    "roles", "Shakespeare by role",
+    "Next-character prediction for roles with 2,000 characters or more; 89 of 447 join later.",
+    {"source": "shakespeare", "new_clients": 89}, {"name": "char-lstm", "hidden": 32}, 100, 0.03,
+    {"local_steps": 5, "batch_size": 8},
+    [
+        *({"inner_lr": step, "local_lr": step} for step in (0.3, 1.0, 3.0, 10.0)),
+        *grid(inner_lr=[0.3, 1.0], local_lr=[3.0, 10.0]),
+        *grid(inner_lr=[0.3, 1.0], local_lr=[30.0]),
+    ],
+    most_clients=60,
+)  # fmt: skip
+HOSPITALS = People(
+    "hospitals", "four hospitals",
+    "Heart disease or not; three hospitals train, the fourth joins later; the seed says which.",
+    {"source": "heart-disease", "new_clients": 1}, {"name": "mlp", "hidden": [16]}, 200, 1.0,
+    {"local_steps": 5, "batch_size": 16},
+    grid(inner_lr=[0.01, 0.03, 0.1], local_lr=[0.0003, 0.001, 0.003, 0.01, 0.03]),
+    cheap=4,
+)  # fmt: skip
+WALKERS = People(
+    "walkers", "WISDM by person",
+    "Six activities from a phone's accelerometer; 27 people train, 9 join later.",
+    {"source": "wisdm", "new_clients": 9}, {"name": "mlp", "hidden": [80, 60]}, 400, 0.3,
+    {"local_steps": 5, "batch_size": 16},
+    grid(inner_lr=[0.003, 0.01, 0.03], local_lr=[0.01, 0.03, 0.1]),
+    cheap=4,
+)  # fmt: skip
+EVERYONE = (WRITERS, ROLES, HOSPITALS, WALKERS)
+
+
+class NaturalClients:
+    """The study."""
+
+    name = "natural"
+    title = "Beyond the papers: naturally different clients"
+    summary = "writers, Shakespeare's roles, hospitals, people with phones; known and new clients"
+    reads: Sequence[str] = ()
+
+    def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
+        """Tries of every method on every data set, then the best ones.
+
+        Quick: one data set, since the digits stand for all of them.
+        """
+        pieces = []
+        for people in EVERYONE[:1] if quick else EVERYONE:
+            more = range(people.cheap * len(seeds))
+            for contender in people.contenders():
+                pieces += contender.pieces(people.table(), more, quick, done, each_client=True)
+        return pieces
+
+    def section(self, records: Sequence[Record]) -> Section:
+        """For each kind of clients: how good, how much better, after how many steps, for whom."""
+        parts, figures, claims = [TEXT.format(steps=ADAPT_STEPS)], {}, []
+        for people in EVERYONE:
+            contenders = [c for c in people.contenders() if mean(records, c.key) is not None]
+            if not contenders:
+                continue
+            parts += [f"### {people.title[0].upper()}{people.title[1:]}", people.told]
+            parts.append(_table(records, contenders))
+            parts.append(f"![{people.title}: accuracy after 0 to 10 steps]({people.key})")
+            parts.append(_who_gains(records, people))
+            figures[people.key] = _curves(records, contenders)
+            claims.append(_claim(records, people))
+        return Section("\n\n".join(parts), figures, claims)
+
+
+TEXT = """\
+Clients who differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
+(ν = {steps} in training) have the same tries for α and β (eight to fifteen),
+on the known clients' training data only and with a seed of its own. Accuracy in percent, mean
+over clients, then mean ± 95 % interval over seeds; *known* clients took part in training, *new*
+ones did not."""
+GROUPS = ("known", "new")
+
+
+def _table(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
+    shown = [(group, steps) for group in GROUPS for steps in (0, 1, ADAPT_STEPS, 10)]
+    head = ["method", "options", *(f"{group}, {steps} steps" for group, steps in shown)]
+    rows = []
+    for contender in contenders:
+        config = next(iter(of_cell(records, contender.key).values()))["config"]["algorithm"]
+        options = f"α = {config['inner_lr']:g}, β = {config['local_lr']:g}"
+        numbers = [
+            mean(records, contender.key, partial(after, steps=steps, group=group))
+            for group, steps in shown
+        ]
+        rows.append([contender.label, options, *numbers])
+    return markdown(head, rows)
+
+
+def _curves(records: Sequence[Record], contenders: Sequence[Contender]) -> Figure:
+    look = looks([contender.label for contender in contenders])
+    return figure(
+        [
+            (f"{group} clients", "adaptation steps",
+             [curve(records, c.key, look[c.label], over_steps(group)) for c in contenders])
+            for group in GROUPS
+        ],
+        y="accuracy (%)",
+    )  # fmt: skip
+
+
+def _gain(people: People, records: Sequence[Record], group: str) -> Gap | None:
+    measure = partial(after, group=group)
+    return gap(records, f"{people.key}/exact", f"{people.key}/fedavg", measure)
+
+
+def _claim(records: Sequence[Record], people: People) -> Claim:
+    found = [(group, _gain(people, records, group)) for group in GROUPS]
+    parts = [
+        (g.above(), f"{group} clients after {ADAPT_STEPS} steps: {g}") for group, g in found if g
+    ]
+    return claim(f"{people.title}: the meta-learned start beats FedAvg + update", parts)
+
+
+def _who_gains(records: Sequence[Record], people: People) -> str:
+    """Per client, averaged over seeds: who is better off with the meta-learned start."""
+    ours, base = (of_cell(records, f"{people.key}/{m}") for m in ("exact", "fedavg"))
+    lines = []
+    for group, kind in zip(GROUPS, ("trained", "new"), strict=True):
+        gains, sizes = [], []
+        for seed in sorted(ours.keys() & base.keys()):
+            one, other = ours[seed]["clients"], base[seed]["clients"]
+            chosen = np.array(one["kind"]) == kind
+            difference = np.subtract(one["accuracy_after"], other["accuracy_after"])
+            gains.append(100 * difference[chosen])
+            sizes.append(np.array(one["train_examples"])[chosen])
+        gain, size = np.concatenate(gains), np.concatenate(sizes)
+        small, large = gain[size <= np.median(size)], gain[size > np.median(size)]
+        text = (
+            f"{group.capitalize()} clients: {100 * np.mean(gain > 0):.0f} % are better off with "
+            f"Per-FedAvg (exact) than with FedAvg + update after {ADAPT_STEPS} steps, "
+            f"{100 * np.mean(gain < 0):.0f} % worse"
+        )
+        if len(large):
+            text += (
+                f"; the mean gain is {small.mean():+.1f} points for those with at most "
+                f"{np.median(size):.0f} training examples and {large.mean():+.1f} for the others"
+            )
+        lines.append(text + ".")
+    return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""Carry out a study piece by piece: skip what is done, resume what was interrupted, keep the rest.
+
+Pieces on the same clients run one after the other, so that data is read once for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headstart.data.federated import FederatedDataset
+from headstart.diagnosis import Diagnosis, diagnose, reading_of
+from headstart.errors import DivergedError
+from headstart.experiments import Listener
+from headstart.experiments.compare import slug
+from headstart.experiments.record import host_facts
+from headstart.experiments.run import Run
+from headstart.experiments.training import run_experiment, scored_again
+from studies.stored_results import Results
+from studies.study import Piece, Study
+
+ListenerFor = Callable[[str], Listener]
+DIGITS = 5
+"""Accuracies are kept to so many decimals: a client has at most some hundred test examples."""
+
+
+def carry_out(
+    study: Study,
+    results: Results,
+    work: Path,
+    *,
+    seeds: Sequence[int],
+    quick: bool = False,
+    listener: ListenerFor | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Run every piece that has no result yet; how many there were.
+
+    A piece's own run folder is in ``work``; ``results`` gets a line as soon as it is done.
+    """
+    listener = listener or (lambda label: Listener())
+    clients = _Clients()
+    count = 0
+    while todo := _open(study, results, seeds, quick):
+        pace = _Pace(todo)
+        for number, piece in enumerate(todo, 1):
+            say(f"{study.name}: {number} of {len(todo)}, {piece}{pace.left()}")
+            begin = time.monotonic()
+            results.add(_result(piece, work, clients, listener(str(piece))))
+            pace.done(piece, time.monotonic() - begin)
+            count += 1
+    return count
+
+
+def _open(study: Study, results: Results, seeds: Sequence[int], quick: bool) -> list[Piece]:
+    """What is to do, seed by seed: an early stop leaves whole tables with fewer seeds."""
+    pieces = study.pieces(seeds, quick, results.seen)
+    todo = [piece for piece in pieces if results.of(piece) is None]
+    return sorted(todo, key=lambda piece: (piece.seed, str(piece.experiment.data)))
+
+
+def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> dict[str, Any]:
+    folder = work / Path(*map(slug, piece.cell.split("/"))) / _own_name(piece)
+    experiment, data = piece.experiment, clients.of(piece)
+    about = {
+        "cell": piece.cell,
+        "seed": piece.seed,
+        "fingerprint": piece.fingerprint,
+        "config": experiment.to_table(),
+    }
+    if piece.diagnosed_against is not None:
+        found = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
+        return {**about, **_kept_diagnosis(found)}
+    started = (folder / "config.toml").exists()
+    try:
+        run = run_experiment(experiment, folder, resume=started, listener=listener, data=data)
+    except DivergedError as error:
+        listener.note(str(error))
+        return {**about, "diverged": str(error).partition("; the last good checkpoint")[0]}
+    return {**about, **kept(run, piece, data)}
+
+
+def _own_name(piece: Piece) -> str:
+    """With other settings a piece is another run, which must not be mistaken for this one."""
+    return f"seed-{piece.seed}-{piece.fingerprint[:8]}"
+
+
+def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
+    """What is kept of a run: enough for every table and figure, not more."""
+    summary = run.summary
+    record = {
+        "data_digest": summary["data_digest"],
+        "seconds": summary["seconds"],
+        "evaluation_seconds": summary["evaluation_seconds"],
+        "gradient_evaluations": summary["gradient_evaluations"],
+        "known": _group(summary, "known_clients"),
+        "new": _group(summary, "new_clients"),
+        "training": [
+            {
+                "round": entry["round"],
+                "seconds": entry["seconds"],
+                "gradient_evaluations": entry["gradient_evaluations"],
+                "before": _rounded(entry["accuracy"]["before"]["mean"]),
+                "after": _rounded(entry["accuracy"]["after"]["mean"]),
+            }
+            for entry in run.records
+        ],
+        "host": host_facts(),
+    }
+    if piece.on_test:
+        again = scored_again(piece.experiment, run, data, adapt_on="test")
+        record["known_adapted_on_test"] = _rounded(again["known_clients"]["accuracy"])
+    if piece.each_client:
+        columns = ("kind", "train_examples", "test_examples", "accuracy_before", "accuracy_after")
+        record["clients"] = {
+            name: [_rounded(client[name]) for client in run.clients] for name in columns
+        }
+    return record
+
+
+def _kept_diagnosis(found: Diagnosis) -> dict[str, Any]:
+    table = found.to_table()
+    numbers = {key: table[key] for key in ("labels", "examples", "gammas", "pilot")}
+    return {
+        "diagnosis": _rounded({**numbers, "recommendation": reading_of(found).recommendation}),
+        "seconds": table["seconds"],
+        "evaluation_seconds": 0.0,
+        "host": host_facts(),
+    }
+
+
+def _group(summary: dict[str, Any], group: str) -> dict[str, Any] | None:
+    """Mean accuracy over the clients after 0, 1, 2 … adaptation steps, and its tenth percentile."""
+    curve = summary["adaptation"][group]
+    if curve is None:
+        return None
+    spread = summary if group == "known_clients" else summary[group]
+    return {
+        "accuracy": _rounded(curve["accuracy"]),
+        "p10_after": _rounded(spread["accuracy"]["after"]["p10"]),
+        "loss_after": _rounded(spread["loss"]["after"]["mean"]),
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+class _Clients:
+    """The data of the latest pieces; the next often have the same."""
+
+    def __init__(self) -> None:
+        self.key: tuple[Any, ...] | None = None
+        self.data: FederatedDataset | None = None
+
+    def of(self, piece: Piece) -> FederatedDataset:
+        key = (str(sorted(piece.experiment.data.items())), piece.seed, piece.tuning)
+        if self.key != key or self.data is None:
+            data = piece.experiment.build_data()
+            self.key, self.data = key, data.for_tuning() if piece.tuning else data
+        return self.data
+
+
+class _Pace:
+    """Time left, from seconds per gradient evaluation on the same kind of data."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.todo = list(pieces)
+        self.spent: dict[str, tuple[float, float]] = {}
+
+    def done(self, piece: Piece, seconds: float) -> None:
+        """A piece is finished."""
+        self.todo.remove(piece)
+        before = self.spent.get(_kind(piece), (0.0, 0.0))
+        self.spent[_kind(piece)] = (before[0] + seconds, before[1] + _work(piece))
+
+    def left(self) -> str:
+        """In words; nothing until there is something to go by."""
+        if not self.spent:
+            return ""
+        seconds = sum(self._rate(_kind(piece)) * _work(piece) for piece in self.todo)
+        return f", about {max(1, round(seconds / 60))} min left"
+
+    def _rate(self, kind: str) -> float:
+        """Of this kind of data, or of all if none is done yet."""
+        spent = [self.spent[kind]] if kind in self.spent else list(self.spent.values())
+        return sum(s for s, _ in spent) / sum(w for _, w in spent)
+
+
+def _kind(piece: Piece) -> str:
+    return f"{piece.experiment.data.get('source')} {piece.experiment.model}"
+
+
+def _work(piece: Piece) -> float:
+    experiment = piece.experiment
+    algorithm = experiment.build_algorithm()
+    return experiment.rounds * algorithm.gradients_per_update(algorithm.largest_batch)

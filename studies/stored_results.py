@@ -1,0 +1,72 @@
+"""The stored results of a study: one JSON line per finished piece, small enough to keep in git."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import InputError
+from headstart.files import write_text
+from studies.study import Piece, Record, Study
+
+NEEDED = ("cell", "seed", "fingerprint", "config")
+
+
+class Results:
+    """One study's file."""
+
+    def __init__(self, folder: Path, study: str) -> None:
+        """Read what is there."""
+        self.path = folder / f"{study}.jsonl"
+        self.records: list[dict[str, Any]] = _read(self.path)
+        self.others: list[dict[str, Any]] = []
+
+    @classmethod
+    def of_study(cls, folder: Path, study: Study) -> Results:
+        """With the results of the studies it reads."""
+        found = cls(folder, study.name)
+        found.others = [
+            {**record, "cell": f"{other}:{record['cell']}"}
+            for other in study.reads
+            for record in _read(folder / f"{other}.jsonl")
+        ]
+        return found
+
+    @property
+    def seen(self) -> list[dict[str, Any]]:
+        """All records the study may use."""
+        return self.records + self.others
+
+    def of(self, piece: Piece) -> Record | None:
+        """The piece's result, if it was made with just these settings."""
+        for record in self.records:
+            if _key(record) == (piece.cell, piece.seed):
+                return record if record["fingerprint"] == piece.fingerprint else None
+        return None
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep a result; one of the same cell and seed is replaced."""
+        others = [r for r in self.records if _key(r) != _key(record)]
+        self.records = sorted([*others, record], key=_key)
+        lines = [json.dumps(r, allow_nan=False, ensure_ascii=False) for r in self.records]
+        write_text(self.path, "\n".join(lines) + "\n")
+
+
+def _key(record: Record) -> tuple[str, int]:
+    return record["cell"], record["seed"]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        for record in records:
+            missing = [key for key in NEEDED if key not in record]
+            if missing:
+                raise ValueError(f"a line has no {missing[0]!r}")
+        return sorted(records, key=_key)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read as results: {error}") from None

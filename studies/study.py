@@ -1,0 +1,100 @@
+"""What a reproduction consists of: pieces to run, and a section of the page made from them.
+
+A piece is one training run: a cell of a table or a curve of a figure, with one seed. A study names
+its pieces; what is done is kept, so it can be stopped anywhere and taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headstart.experiments.config import Experiment
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ADDED_LATER = (("algorithm", "same_batch", False),)
+"""Options younger than stored results, with the value at which everything is as it was."""
+Record = Mapping[str, Any]
+"""What is kept of a finished piece, see :func:`studies.runner.kept`."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One training run of a study."""
+
+    cell: str
+    """Which cell of the study, as ``mnist-10/hessian-free``; with the seed it names the piece."""
+    experiment: Experiment
+    on_test: bool = False
+    """Whether to score once more after adapting on the test data, as paper P did."""
+    each_client: bool = False
+    """Whether to keep every client's accuracy."""
+    tuning: bool = False
+    """Whether to use the training splits alone, split again."""
+    diagnosed_against: Experiment | None = None
+    """If given, the experiment is not carried out but diagnosed, with this baseline."""
+
+    @property
+    def seed(self) -> int:
+        """Varies partition, initial model and every draw."""
+        return self.experiment.seed
+
+    @property
+    def fingerprint(self) -> str:
+        """What must agree for a stored result to count as this piece's."""
+        table = self.experiment.to_table()
+        del table["label"]
+        for section, option, value in ADDED_LATER:
+            if table[section].get(option) == value:
+                del table[section][option]
+        parts = [table, self.on_test, self.each_client, self.tuning]
+        if self.diagnosed_against is not None:
+            parts.append(self.diagnosed_against.fingerprint())
+        content = json.dumps(parts, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        """For progress."""
+        return f"{self.cell}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something a paper says, and whether our numbers bear it out."""
+
+    text: str
+    verdict: str
+    """holds, does not hold, or undecided."""
+    evidence: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study's part of the page."""
+
+    text: str
+    """Markdown; figures are referred to by their names."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+
+
+class Study(Protocol):
+    """One experiment of the papers, or one beyond them."""
+
+    name: str
+    title: str
+    summary: str
+    """A line for the list of studies."""
+    reads: Sequence[str]
+    """Studies whose results this one uses: their cells come as ``study:cell``."""
+
+    def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
+        """All pieces known so far; some depend on the results of others (a tuned step size)."""
+
+    def section(self, records: Sequence[Record]) -> Section:
+        """What the stored results say."""

@@ -1,0 +1,225 @@
+"""Is the reading of ``headstart diagnose`` right? What it says, against what training then shows.
+
+Settings are those of the other studies, where training has been done, and digits split from alike
+to entirely different. Every setting is diagnosed with clients and seeds that no training uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.diagnosis.pilot import Gain
+from headstart.experiments.config import Experiment
+from studies import arxiv1, generalized, natural, table1
+from studies.numbers import FAILS, HOLDS, OPEN, Gap, gap, markdown, of_cell
+from studies.quick import QUICK_TRIES, is_small, small
+from studies.settings import algorithm
+from studies.study import Claim, Piece, Record, Section
+from studies.tuning import TUNING_SEED, Contender, grid
+
+ASKED = 10 / 12
+"""The share of settings in which the reading must be right."""
+FEWEST = 12
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Something to diagnose, and where its training is found."""
+
+    key: str
+    title: str
+    cells: Sequence[str]
+    """Of the meta-learned start, and of FedAvg."""
+    tables: Sequence[Mapping[str, Any]]
+    """Their experiments with the tuning seed; fewer as long as step sizes are not chosen."""
+
+    def piece(self, quick: bool) -> Piece | None:
+        """The diagnosis."""
+        if len(self.tables) < 2:
+            return None
+        tables = [small(dict(table)) if quick else table for table in self.tables]
+        ours, plain = map(Experiment.from_table, tables)
+        return Piece(f"{self.key}/diagnosis", ours, diagnosed_against=plain)
+
+
+DIGITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "digits-iid": ("digits, dealt at random", {"partition": "iid"}),
+    "digits-100": ("digits, Dirichlet 100", {"partition": "dirichlet", "alpha": 100.0}),
+    "digits-1": ("digits, Dirichlet 1", {"partition": "dirichlet", "alpha": 1.0}),
+    "digits-0.1": ("digits, Dirichlet 0.1", {"partition": "dirichlet", "alpha": 0.1}),
+    "digits-0.01": ("digits, Dirichlet 0.01", {"partition": "dirichlet", "alpha": 0.01}),
+    "digits-groups": ("digits, class groups", {"partition": "class-groups"}),
+    "digits-own": ("digits, everybody's own labels", {"partition": "iid", "own_labels": True}),
+}
+TRIES = grid(inner_lr=[0.03, 0.1, 0.3], local_lr=[0.03, 0.1, 0.3])
+MORE_SEEDS = 2
+"""Runs on digits take a second: so many times the seeds asked for."""
+
+
+def digits_table(key: str) -> dict[str, Any]:
+    """The experiment without its algorithm."""
+    data = {"source": "digits", "clients": 20, **DIGITS[key][1]}
+    if data["partition"] == "dirichlet":
+        data["examples"] = 90
+    return {
+        "rounds": 200,
+        "participation": 0.5,
+        "data": data,
+        "model": {"name": "mlp", "hidden": [32]},
+        "evaluation": {"every": 100, "adapt_steps": 3},
+    }
+
+
+def digits_contenders(key: str) -> list[Contender]:
+    """FedAvg and Per-FedAvg with the same tries; one local step, as in the demo."""
+    common = {"local_steps": 1, "batch_size": 20}
+    return [
+        Contender(f"{key}/fedavg", "FedAvg + update", algorithm("fedavg", **common), TRIES),
+        Contender(
+            f"{key}/exact", "Per-FedAvg (exact)", algorithm("exact", **common, inner_steps=3), TRIES
+        ),
+    ]
+
+
+class WouldItPay:
+    """The study."""
+
+    name = "diagnosis"
+    title = "Is the diagnosis right?"
+    summary = "what `headstart diagnose` recommends against what training then shows"
+    reads: Sequence[str] = (
+        table1.Table1.name,
+        arxiv1.FirstVersion.name,
+        generalized.Generalized.name,
+        natural.NaturalClients.name,
+    )
+
+    def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
+        """Training on digits, and a diagnosis of every setting; quick: two kinds of digits."""
+        pieces: list[Piece] = []
+        keys = ["digits-1", "digits-groups"] if quick else list(DIGITS)
+        more = range(len(seeds) * (1 if quick else MORE_SEEDS))
+        for key in keys:
+            for contender in digits_contenders(key):
+                pieces += contender.pieces(digits_table(key), more, quick, done)
+        settings = [
+            s
+            for s in all_settings(done, QUICK_TRIES if quick else None)
+            if not quick or s.key in keys
+        ]
+        return pieces + [p for s in settings if (p := s.piece(quick)) is not None]
+
+    def section(self, records: Sequence[Record]) -> Section:
+        """Every setting with both gains; how often they agree."""
+        tries = QUICK_TRIES if any(map(is_small, records)) else None
+        rows, right, total = [], 0, 0
+        for setting in all_settings(records, tries):
+            found = _compared(records, setting)
+            if found is None:
+                continue
+            diagnosis, truth = found
+            agrees = _pays(truth) == (diagnosis["recommendation"] == "per-fedavg")
+            right, total = right + agrees, total + 1
+            pilot = diagnosis["pilot"]
+            rows.append([
+                setting.title, *_differences(diagnosis), Gain(*pilot["gain_of_updating"]),
+                Gain(*pilot["gain_of_meta_learning"]), WORDS[diagnosis["recommendation"]], truth,
+                "yes" if agrees else "**no**",
+            ])  # fmt: skip
+        return Section(TEXT.format(table=markdown(HEAD, rows)), claims=[_claim(right, total)])
+
+
+HEAD = (
+    "setting", "beyond chance: labels", "examples", "pilot: own steps", "pilot: meta-learning",
+    "recommended", "training: meta-learning", "right",
+)  # fmt: skip
+WORDS = {
+    "per-fedavg": "Per-FedAvg",
+    "fedavg-update": "FedAvg + update",
+    "one-model": "one model",
+}
+TEXT = """\
+*Beyond chance*: the share of clients farther from the mean than chance explains. *Pilot*: what the
+diagnosis measured on training data alone, in all rounds where they are cheap and else in a fifth
+or more: the gain of a few steps on own data from FedAvg's model, and the further gain of starting
+from Per-FedAvg's. *Training*: that
+further gain on held-out data after all rounds, mean ± 95 % over seeds, from the other studies and,
+for digits, from runs with step sizes chosen for both methods. A gain counts if it is at least one
+percentage point and its interval excludes zero. The diagnosis is made with a seed no training uses.
+
+{table}"""
+
+
+def _differences(diagnosis: Mapping[str, Any]) -> list[str]:
+    return [f"{100 * diagnosis[k]['share_beyond_chance']:.0f} %" for k in ("labels", "examples")]
+
+
+def _compared(records: Sequence[Record], setting: Setting) -> tuple[Record, Gap] | None:
+    """The stored diagnosis and the gain in training, once both are there."""
+    made = of_cell(records, f"{setting.key}/diagnosis")
+    truth = gap(records, setting.cells[0], setting.cells[1])
+    if not made or truth is None or truth.ci95 is None:
+        return None
+    return next(iter(made.values()))["diagnosis"], truth
+
+
+def _pays(truth: Gap) -> bool:
+    assert truth.ci95 is not None
+    return Gain(truth.mean, truth.ci95).pays
+
+
+def _claim(right: int, total: int) -> Claim:
+    text = "the recommendation of `headstart diagnose` agrees with what training shows"
+    verdict = OPEN if total < FEWEST else HOLDS if right >= ASKED * total else FAILS
+    return Claim(text, verdict, [f"right in {right} of {total} settings (asked: 10 of 12)"])
+
+
+def all_settings(records: Sequence[Record], tries: int | None = None) -> list[Setting]:
+    """From alike to different, then the papers' and the natural ones."""
+    found = []
+    for key, (title, _) in DIGITS.items():
+        found.append(
+            _tuned(key, title, digits_table(key), digits_contenders(key), records, "", tries)
+        )
+    for row in table1.ROWS:
+        tables = [table1.setting(row, m, TUNING_SEED) for m in ("hessian-free", "fedavg")]
+        cells = [f"{table1.Table1.name}:{row.key}/{m}" for m in ("hessian-free", "fedavg")]
+        found.append(Setting(row.key, row.title, cells, tables))
+    for r, tau in arxiv1.PANELS[::3]:
+        tables = [arxiv1.setting(r, tau, m, TUNING_SEED) for m in ("exact", "fedavg")]
+        cells = [
+            f"{arxiv1.FirstVersion.name}:{arxiv1.cell(r, tau, m)}" for m in ("exact", "fedavg")
+        ]
+        title = f"MNIST, ten users, r = {r:g}, τ = {tau}"
+        found.append(Setting(f"ten-users-{r:g}-{tau}", title, cells, tables))
+    steps = (generalized.ADAPT_STEPS, 0)
+    tables = [generalized.setting(nu, "exact", TUNING_SEED) for nu in steps]
+    cells = [f"{generalized.Generalized.name}:{generalized.cell(nu)}" for nu in steps]
+    found.append(Setting("cifar-dirichlet", "CIFAR-10, Dirichlet 0.01", cells, tables))
+    for people in natural.EVERYONE:
+        plain, _, exact = people.contenders()
+        prefix = f"{natural.NaturalClients.name}:"
+        found.append(
+            _tuned(people.key, people.title, people.table(), [plain, exact], records, prefix, tries)
+        )
+    return found
+
+
+def _tuned(
+    key: str, title: str, table: Mapping[str, Any], contenders: Sequence[Contender],
+    records: Sequence[Record], prefix: str, tries: int | None,
+) -> Setting:  # fmt: skip
+    """With the step sizes the tries of each method, FedAvg and ours, have chosen."""
+    own = [
+        {**r, "cell": r["cell"].removeprefix(prefix)}
+        for r in records
+        if r["cell"].startswith(prefix)
+    ]
+    tables = [
+        {**table, "seed": TUNING_SEED, "algorithm": {**contender.algorithm, **best}}
+        for contender in reversed(contenders)
+        if (best := contender.best(own, tries)) is not None
+    ]
+    return Setting(key, title, [f"{prefix}{c.key}" for c in reversed(contenders)], tables)

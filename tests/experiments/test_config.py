@@ -1,0 +1,139 @@
+"""The experiment file: defaults, overrides, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headstart.algorithms import ALGORITHMS
+from headstart.errors import ConfigError, HeadstartError
+from headstart.experiments import Experiment, load_experiment
+from headstart.experiments.config import DEFAULT, apply_setting
+from headstart.models import MODELS
+
+
+def test_a_config_written_out_gives_itself(tmp_path: Path) -> None:
+    first = load_experiment(None)
+    path = tmp_path / "config.toml"
+    path.write_text(first.to_toml())
+    assert load_experiment(path) == first
+    assert load_experiment(path).fingerprint() == first.fingerprint()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("model", ["mlp", "logistic"])
+def test_every_algorithm_and_model_can_be_named(name: str, model: str, tmp_path: Path) -> None:
+    experiment = Experiment.from_table({"algorithm": {"name": name}, "model": {"name": model}})
+    path = tmp_path / "config.toml"
+    path.write_text(experiment.to_toml())
+    again = load_experiment(path)
+    assert again == experiment
+    assert again.build_algorithm() == experiment.build_algorithm()
+    assert type(again.build_model()) is MODELS[model]
+
+
+def test_the_fingerprint_ignores_the_end_and_the_label_only() -> None:
+    base = load_experiment(None)
+    assert load_experiment(None, ["rounds=7", "label=x"]).fingerprint() == base.fingerprint()
+    for setting in ("seed=1", "algorithm.inner_lr=0.2", "data.clients=10", "model.hidden=[3]"):
+        assert load_experiment(None, [setting]).fingerprint() != base.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("sed=1", "sed is not an option; did you mean seed?"),
+        ("algorithm.inner_rl=1", "algorithm.inner_rl is not an option; did you mean inner_lr?"),
+        ("algorithm.name=fedavgg", "did you mean fedavg?"),
+        ("algorithm.inner_lr=0", "algorithm.inner_lr=0.0 must be a finite number above 0"),
+        ("algorithm.local_lr=nan", "algorithm.local_lr=nan must be a finite number above 0"),
+        ("algorithm.method=second", "algorithm.method='second'"),
+        ("algorithm.batch_size=[1,2]", "algorithm.batch_size"),
+        ("evaluation.every=0", "evaluation.every=0 must be at least 1"),
+        ("evaluation.adapt_on=validation", "evaluation.adapt_on='validation'"),
+        ("evaluation.often=1", "evaluation.often is not an option"),
+        ("model.name=resnet", "model.name='resnet' is not known"),
+        ("model.hiden=[3]", "model.hiden is not an option; did you mean hidden?"),
+        ("data.source=imagenet", "data.source"),
+        ("data.partition=random", "data.partition"),
+        ("data.cleints=3", "data.cleints is not an option"),
+        ("rounds=0", "rounds=0 must be at least 1"),
+        ("rounds=many", "rounds='many' does not fit"),
+        ("seed=-1", "seed=-1"),
+        ("participation=lots", "participation='lots'"),
+        ("algorithm=3", "algorithm must be a table"),
+        ("rounds", "is not key=value"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(None, [setting])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_not_experiments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_experiment(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("rounds = = 3")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_experiment(tmp_path / "bad.toml")
+    (tmp_path / "latin.toml").write_bytes(b"label = '\xff'")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_experiment(tmp_path / "latin.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_experiment(tmp_path)
+
+
+def test_settings_are_toml_or_text() -> None:
+    table: dict[str, Any] = {}
+    for setting in ("a.b=[1, 2]", "a.c=text", "d=true", 'e="quoted = sign"'):
+        apply_setting(table, setting)
+    assert table == {"a": {"b": [1, 2], "c": "text"}, "d": True, "e": "quoted = sign"}
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 10**12),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(-3, 50), max_size=4),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    st.sampled_from(["exact", "uniform", "adam", "class-groups", "iid", "digits", "train", 1, 0.5]),
+)
+PLACES = [
+    *("label", "seed", "rounds", "participation", "data", "model", "algorithm", "evaluation"),
+    *("data.source", "data.path", "data.partition", "data.clients", "data.new_clients"),
+    *("data.test_fraction", "data.a", "data.alpha", "data.min_examples"),
+    *("model.name", "model.hidden", "model.activation"),
+    *("algorithm.name", "algorithm.inner_lr", "algorithm.local_lr", "algorithm.local_steps"),
+    *("algorithm.batch_size", "algorithm.method", "algorithm.inner_steps", "algorithm.delta"),
+    *("algorithm.weights", "algorithm.server_optimizer", "algorithm.mixing", "algorithm.server_lr"),
+    *("evaluation.every", "evaluation.adapt_steps", "evaluation.adapt_on", "evaluation.x"),
+]
+
+
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=4))
+def test_any_table_is_accepted_or_refused_in_one_line(changes: list[tuple[str, Any]]) -> None:
+    """1,500 random configurations: an experiment that survives its own file, or a clear line."""
+    table = json.loads(json.dumps(DEFAULT))
+    for place, value in changes:
+        section, _, key = place.partition(".")
+        if not key:
+            table[section] = value
+        elif isinstance(table.get(section), dict):
+            table[section][key] = value
+    try:
+        experiment = Experiment.from_table(table)
+    except HeadstartError as error:
+        assert str(error) and "\n" not in str(error).strip()
+        assert error.exit_code == 2
+    else:
+        assert Experiment.from_table(experiment.to_table()) == experiment
