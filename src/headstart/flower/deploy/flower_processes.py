@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 import tomli_w
 
 from headstart.files import write_text
-from headstart.flower.errors import FederationError
-from headstart.flower.settings import LOOPBACK, FederationConfig, SiteConfig
+from headstart.flower.federation_config import LOOPBACK, FederationConfig, SiteConfig
+from headstart.flower.protocol.error_codes import FederationError
 
 Child: TypeAlias = "subprocess.Popen[bytes]"
 CONNECTION = "federation"
@@ -47,7 +47,7 @@ def environment(home: Path) -> dict[str, str]:
 def start(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Child:
     """A child that writes to a log and does not outlive us, not even when we are killed."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    tether = [sys.executable, "-m", "headstart.flower.tether", str(os.getpid())]
+    tether = [sys.executable, "-m", "headstart.flower.end_with_parent", str(os.getpid())]
     with log.open("ab") as out:
         return subprocess.Popen(
             [*tether, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
@@ -167,7 +167,8 @@ def flwr(folder: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
     """Answers of some of Flower's commands, given in one process: each start costs seconds."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "headstart.flower.commands"], env=environment(home_of(folder)),
+            [sys.executable, "-m", "headstart.flower.deploy.flwr_commands"],
+            env=environment(home_of(folder)),
             input=json.dumps(commands), capture_output=True, text=True, timeout=START_SECONDS,
             check=False,
         )  # fmt: skip

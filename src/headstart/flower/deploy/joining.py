@@ -16,13 +16,13 @@ from types import FrameType
 
 from headstart.errors import ConfigError, DataError
 from headstart.files import write_text
-from headstart.flower import wire
-from headstart.flower.line import listening
-from headstart.flower.pki import make_site_key
-from headstart.flower.processes import Child, end, last_line, start_node
-from headstart.flower.settings import SiteConfig
-from headstart.flower.site import Site
-from headstart.flower.wire import Parcel
+from headstart.flower.deploy.certificates import make_site_key
+from headstart.flower.deploy.flower_processes import Child, end, last_line, start_node
+from headstart.flower.federation_config import SiteConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.site.orders import Site
+from headstart.flower.site.worker_socket import listening
 from headstart.machine import use_compilation_cache
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0

@@ -26,8 +26,8 @@ from headstart.data.store import write_store
 from headstart.errors import OutputError
 from headstart.experiments.config import Experiment
 from headstart.files import clear_write_errors, write_json, write_text
-from headstart.flower.pki import make_certificates, make_site_key
-from headstart.flower.settings import FederationConfig, as_toml
+from headstart.flower.deploy.certificates import make_certificates, make_site_key
+from headstart.flower.federation_config import FederationConfig, as_toml
 
 OPTIONS = ("address", "sites", "late", "min_sites", "deadline", "wait", "retries", "max_norm")
 
@@ -119,9 +119,9 @@ assert set(_MEANINGS) == set(OPTIONS) <= {f.name for f in fields(FederationConfi
 
 
 def _render(source: str, target: Path, about: Mapping[str, Any]) -> None:
-    text = (files("headstart.flower") / "templates" / source).read_text(encoding="utf-8")
+    template = files("headstart.flower.deploy") / "templates" / f"{source}.jinja"
     page = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     page.filters["toml"] = as_toml
-    write_text(target, page.from_string(text).render(**about))
+    write_text(target, page.from_string(template.read_text(encoding="utf-8")).render(**about))
     if source.endswith(".sh"):
         os.chmod(target, 0o755)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from headstart.errors import DataError
 from headstart.files import write_text
-from headstart.flower import wire
-from headstart.flower.errors import SiteError
-from headstart.flower.wire import Parcel
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.protocol.error_codes import SiteError
 
 WHERE = "worker.socket"
 """File in the work folder with the path of the socket (whose length the system limits)."""

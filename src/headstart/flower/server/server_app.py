@@ -18,14 +18,14 @@ from headstart.data.schema import Schema
 from headstart.errors import DataError, DivergedError, HeadstartError
 from headstart.experiments.config import Experiment, read_toml
 from headstart.experiments.record import refuse_diverged
-from headstart.flower import wire
-from headstart.flower.answers import rejection
-from headstart.flower.errors import FederationError, SupersededError
-from headstart.flower.ledger import Ledger, run_id
-from headstart.flower.session import Session
-from headstart.flower.settings import FederationConfig
-from headstart.flower.strategy import HeadstartStrategy
-from headstart.flower.tether import end_with_parent
+from headstart.flower.end_with_parent import end_with_parent
+from headstart.flower.federation_config import FederationConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.error_codes import FederationError, SupersededError
+from headstart.flower.server.exchange import HeadstartStrategy
+from headstart.flower.server.rejection import rejection
+from headstart.flower.server.run_record import Ledger, run_id
+from headstart.flower.server.session import Session
 
 POLL_SECONDS = 0.25
 HELLO_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""``python -m headstart.flower.tether PARENT COMMAND…``: a command that ends when PARENT does.
+"""``python -m headstart.flower.end_with_parent PARENT COMMAND…``: end COMMAND when PARENT ends.
 
 Also when the parent is killed and can end nobody any more (on Linux; elsewhere it just runs).
 A program of its own, because a process with many threads must not run code between fork and exec.

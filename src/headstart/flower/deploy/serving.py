@@ -11,9 +11,7 @@ from typing import Any
 from headstart.errors import ConfigError, InputError, OutputError
 from headstart.experiments.directory import RunDirectory
 from headstart.files import write_text
-from headstart.flower.errors import FederationError
-from headstart.flower.ledger import ROUNDS, Ledger, follow
-from headstart.flower.processes import (
+from headstart.flower.deploy.flower_processes import (
     Child,
     end,
     last_line,
@@ -24,8 +22,10 @@ from headstart.flower.processes import (
     submit,
     write_connection,
 )
-from headstart.flower.server_app import read_session
-from headstart.flower.settings import FederationConfig
+from headstart.flower.federation_config import FederationConfig
+from headstart.flower.protocol.error_codes import FederationError
+from headstart.flower.server.run_record import ROUNDS, Ledger, follow
+from headstart.flower.server.server_app import read_session
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0

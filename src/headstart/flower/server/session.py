@@ -20,9 +20,9 @@ from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
 from headstart.experiments.checkpoint import fill, named_arrays
 from headstart.experiments.config import Experiment
-from headstart.flower import wire
-from headstart.flower.settings import FederationConfig
-from headstart.flower.wire import Bounds, Parcel
+from headstart.flower.federation_config import FederationConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Bounds, Parcel
 from headstart.keys import Keys
 from headstart.parts import prepare
 from headstart.simulation.evaluation import Scores, scores_from_sums

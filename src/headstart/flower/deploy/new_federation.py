@@ -12,8 +12,8 @@ from headstart.data.schema import Schema
 from headstart.data.tables import read_path
 from headstart.errors import ConfigError
 from headstart.experiments.config import Experiment, load_experiment
-from headstart.flower.folder import give_data, write_federation
-from headstart.flower.settings import FederationConfig
+from headstart.flower.deploy.federation_folder import give_data, write_federation
+from headstart.flower.federation_config import FederationConfig
 from headstart.models.objectives import target_of
 
 

@@ -1,4 +1,4 @@
-"""``python -m headstart.flower.commands``: several of Flower's commands in one process.
+"""``python -m headstart.flower.deploy.flwr_commands``: several of Flower's commands in one process.
 
 Reads a JSON list of commands, each a list of words, and writes a JSON list of answers. Starting
 ``flwr`` takes seconds, and registering every site is a command of its own.

@@ -28,10 +28,10 @@ from headstart.experiments import PersonalModel
 from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
 from headstart.experiments.config import build_aggregated, build_model
 from headstart.experiments.personal import split_rows
-from headstart.flower import wire
-from headstart.flower.memory import SiteMemory
-from headstart.flower.settings import SiteConfig
-from headstart.flower.wire import Parcel
+from headstart.flower.federation_config import SiteConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.models.contract import Model
 from headstart.models.objectives import Objective, build_objective

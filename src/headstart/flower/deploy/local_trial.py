@@ -12,11 +12,18 @@ from typing import Any
 from headstart.errors import ConfigError, InputError
 from headstart.experiments.config import Experiment, apply_setting, read_toml
 from headstart.experiments.directory import next_free
-from headstart.flower.errors import FederationError
-from headstart.flower.making import federation_of_clients
-from headstart.flower.processes import Child, end, environment, free_port, last_line, start
-from headstart.flower.serving import Hear, serve
-from headstart.flower.settings import LOOPBACK, FederationConfig
+from headstart.flower.deploy.flower_processes import (
+    Child,
+    end,
+    environment,
+    free_port,
+    last_line,
+    start,
+)
+from headstart.flower.deploy.new_federation import federation_of_clients
+from headstart.flower.deploy.serving import Hear, serve
+from headstart.flower.federation_config import LOOPBACK, FederationConfig
+from headstart.flower.protocol.error_codes import FederationError
 
 DEFAULT: dict[str, Any] = {
     "rounds": 10,

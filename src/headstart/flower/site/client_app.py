@@ -15,10 +15,10 @@ from typing import Any
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from headstart.flower import wire
-from headstart.flower.errors import code_of
-from headstart.flower.line import ask_worker
-from headstart.flower.wire import Parcel
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.protocol.error_codes import code_of
+from headstart.flower.site.worker_socket import ask_worker
 
 app = ClientApp()
 
@@ -55,7 +55,7 @@ def respond(message: Message, context: Context) -> Message:
 
 def answer_of(site_file: str, order: Parcel) -> Parcel:
     """From the worker if there is one, else from a site made here."""
-    from headstart.flower.settings import SiteConfig
+    from headstart.flower.federation_config import SiteConfig
 
     config = SiteConfig.read(Path(site_file))
     answer = ask_worker(Path(config.work), order)
@@ -70,7 +70,7 @@ _made: dict[Any, Any] = {}
 def _sites(config: Any) -> Any:
     """One site per configuration, so that its data are read once in a process."""
     if config not in _made:
-        from headstart.flower.site import Site
+        from headstart.flower.site.orders import Site
         from headstart.machine import use_compilation_cache
 
         use_compilation_cache()
@@ -81,7 +81,7 @@ def _sites(config: Any) -> Any:
 def _log(context: Context) -> None:
     """For the site's own eyes; if even that fails, there is nothing more to do."""
     try:
-        from headstart.flower.settings import SiteConfig
+        from headstart.flower.federation_config import SiteConfig
 
         work = Path(SiteConfig.read(Path(str(context.node_config["site"]))).work)
         work.mkdir(parents=True, exist_ok=True)

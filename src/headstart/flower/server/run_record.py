@@ -23,9 +23,9 @@ from headstart.experiments import PersonalModel, record
 from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
 from headstart.experiments.directory import RunDirectory
 from headstart.files import append_line, write_text
-from headstart.flower.errors import SupersededError
-from headstart.flower.session import Session
-from headstart.flower.strategy import Exchange
+from headstart.flower.protocol.error_codes import SupersededError
+from headstart.flower.server.exchange import Exchange
+from headstart.flower.server.session import Session
 from headstart.parts import whole
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.simulation import LOSS, Progress
