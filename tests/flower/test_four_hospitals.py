@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from headstart.data.sources.heart_disease import FEATURES, HOSPITALS, parse
 from headstart.errors import ConfigError, DataError, OutputError
 from headstart.experiments.config import Experiment, load_experiment

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import tomli_w
 
-from headstart.files import write_text
+from headstart.atomic_files import write_text
 from headstart.flower.errors import FederationError
 from headstart.flower.settings import LOOPBACK, FederationConfig, SiteConfig
 

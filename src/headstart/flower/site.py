@@ -19,7 +19,7 @@ import numpy as np
 
 from headstart.algorithms.cohort import content_of, packed
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
-from headstart.data.examples import read_examples
+from headstart.data.example_files import read_examples
 from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
@@ -33,7 +33,7 @@ from headstart.flower.memory import SiteMemory
 from headstart.flower.settings import SiteConfig
 from headstart.flower.wire import Parcel
 from headstart.keys import Keys
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Objective, build_objective
 from headstart.options import build
 from headstart.parts import Parts, Prepared, prepare, whole

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, DataError
-from headstart.files import write_text
 from headstart.flower import wire
 from headstart.flower.line import listening
 from headstart.flower.pki import make_site_key
