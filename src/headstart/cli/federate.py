@@ -346,7 +346,7 @@ def _results(run: Path, *, page: bool, as_json: bool) -> None:
 
     result = load_run(run)
     if page:
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         make_report([run])
     if as_json:
