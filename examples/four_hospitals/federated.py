@@ -20,7 +20,7 @@ from typing import Any
 import hospitals
 
 import headstart as hs
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from headstart.errors import HeadstartError
 from headstart.experiments.config import load_experiment
 from headstart.flower.deploy.flower_processes import (

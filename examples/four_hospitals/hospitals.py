@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from headstart.flower.site.orders.orders.orders.orders import read_site_data
 
 import headstart as hs
-from headstart.data.examples import write_examples
+from headstart.atomic_files import write_text
+from headstart.data.example_files import write_examples
+from headstart.data.example_pool import Pool
 from headstart.data.federated import Client, FederatedDataset, from_clients
-from headstart.data.pool import Pool
 from headstart.data.schema import Schema
 from headstart.errors import DataError
-from headstart.files import write_text
 from headstart.flower.federation_config import SiteConfig
-from headstart.flower.site.orders import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"

@@ -187,7 +187,7 @@ def personalize(
     """
     _need_flower()
     from headstart.cli.personalize import scored
-    from headstart.flower.site.site_personalization import personalize_site
+    from headstart.flower.site.orders.site_personalization import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
     if as_json:
@@ -346,7 +346,7 @@ def _results(run: Path, *, page: bool, as_json: bool) -> None:
 
     result = load_run(run)
     if page:
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         make_report([run])
     if as_json:

@@ -20,12 +20,12 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, StrictUndefined
 
+from headstart.atomic_files import clear_write_errors, write_json, write_text
 from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
 from headstart.data.store import write_store
 from headstart.errors import OutputError
 from headstart.experiments.config import Experiment
-from headstart.files import clear_write_errors, write_json, write_text
 from headstart.flower.deploy.certificates import make_certificates, make_site_key
 from headstart.flower.federation_config import FederationConfig, as_toml
 

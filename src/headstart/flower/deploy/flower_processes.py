@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 
 import tomli_w
 
-from headstart.files import write_text
 from headstart.flower.federation_config import LOOPBACK, FederationConfig, SiteConfig
 from headstart.flower.protocol.error_codes import FederationError
 

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, DataError
-from headstart.files import write_text
 from headstart.flower.deploy.certificates import make_site_key
 from headstart.flower.deploy.flower_processes import Child, end, last_line, start_node
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.orders import Site
-from headstart.flower.site.worker_socket import listening
+from headstart.flower.site.orders.orders.orders.orders import Site
+from headstart.flower.site.orders.orders.orders.worker_socket import listening
 from headstart.machine import use_compilation_cache
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0

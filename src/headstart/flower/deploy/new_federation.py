@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.data.federated import FederatedDataset
-from headstart.data.frames import Columns
 from headstart.data.schema import Schema
-from headstart.data.tables import read_path
+from headstart.data.table_files import Columns
+from headstart.data.user_data import read_path
 from headstart.errors import ConfigError
 from headstart.experiments.config import Experiment, load_experiment
 from headstart.flower.deploy.federation_folder import give_data, write_federation

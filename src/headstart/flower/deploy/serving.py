@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
 from headstart.experiments.directory import RunDirectory
-from headstart.files import write_text
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,

@@ -19,7 +19,7 @@ import numpy as np
 
 from headstart.algorithms.cohort import content_of, packed
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
-from headstart.data.examples import read_examples
+from headstart.data.example_files import read_examples
 from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
@@ -31,9 +31,9 @@ from headstart.experiments.personal import split_rows
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.site_memory import SiteMemory
+from headstart.flower.site.orders.site_memory import SiteMemory
 from headstart.keys import Keys
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Objective, build_objective
 from headstart.options import build
 from headstart.parts import Parts, Prepared, prepare, whole

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from headstart.atomic_files import write_text
 from headstart.errors import DataError
-from headstart.files import write_text
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
 from headstart.flower.protocol.error_codes import SiteError

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from headstart.data import Schema, describe, from_clients
-from headstart.data.summary import class_table
+from headstart.data.dataset_summary import class_table
 
 
 def test_numbers_of_a_small_data_set() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart.data import frames
-from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
-from headstart.data.labels import number, whole
+from headstart.atomic_files import write_bytes, write_text
+from headstart.data import table_files
 from headstart.data.schema import Schema
+from headstart.data.table_files import Columns, Frame, reordered, warn_of_indices
+from headstart.data.text_numbers import number, whole
 from headstart.errors import DataError, OutputError
-from headstart.files import write_bytes, write_text
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -30,7 +30,7 @@ def read_examples(
     training left out. A label is a class name, or the class's number when no class is named by a
     number.
     """
-    frame = frames.read(Path(path), Columns(label, ignore=tuple(ignore)))
+    frame = table_files.read(Path(path), Columns(label, ignore=tuple(ignore)))
     warn_of_indices([frame])
     if schema.feature_names and frame.columns:
         frame = reordered(frame, schema.feature_names, "the model's data")
@@ -57,11 +57,11 @@ def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
 
 def _named_columns(path: Path, schema: Schema) -> Frame:
     if path.suffix.lower() == ".npz" or not schema.feature_names:
-        frame = frames.read(path, Columns(None, ignore=("label",)))
+        frame = table_files.read(path, Columns(None, ignore=("label",)))
         warn_of_indices([frame])
         return frame
     try:
-        return frames.read(path, Columns(None, features=schema.feature_names))
+        return table_files.read(path, Columns(None, features=schema.feature_names))
     except DataError as error:
         text = str(error).replace("which data.features names", "which the model needs")
         raise DataError(text) from None

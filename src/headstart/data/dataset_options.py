@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from headstart import options
+from headstart.data.example_pool import Pool, check_split
 from headstart.data.federated import FederatedDataset
 from headstart.data.partition import PARTITIONS, Natural, Partition, options_of
-from headstart.data.pool import Pool, check_split
 from headstart.data.schema import Target
 from headstart.data.sources import SOURCES, find_source
 from headstart.data.sources.source import Maker
@@ -57,12 +57,12 @@ Plan = Partition | Maker
 """How clients come about: dealt from a pool, or made."""
 
 
-def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with every default filled in; options that stay open (None) are absent.
 
-    >>> resolve({"source": "digits", "test_fraction": 0.25})["clients"]
+    >>> resolve_data_options({"source": "digits", "test_fraction": 0.25})["clients"]
     20
-    >>> resolve(resolve({})) == resolve({})
+    >>> resolve_data_options(resolve_data_options({})) == resolve_data_options({})
     True
     """
     shared, plan = _parse(table)
@@ -76,7 +76,9 @@ def resolve(table: Mapping[str, Any]) -> dict[str, Any]:
     return kept | options.as_table(plan)
 
 
-def build(table: Mapping[str, Any], *, seed: int, target: Target = "class") -> FederatedDataset:
+def build_dataset(
+    table: Mapping[str, Any], *, seed: int, target: Target = "class"
+) -> FederatedDataset:
     """The data set a ``[data]`` table describes; the seed alone decides what is random.
 
     ``target`` says how labels of the user's own files are read.
@@ -239,8 +241,8 @@ def _new_clients(shared: DataOptions, plan: Plan) -> int | None:
 def _pool(shared: DataOptions, target: Target) -> Pool:
     if shared.path is None:
         return find_source(str(shared.source), "data.source").load()
-    from headstart.data.frames import Columns
-    from headstart.data.tables import read_path
+    from headstart.data.table_files import Columns
+    from headstart.data.user_data import read_path
 
     return read_path(
         _expanded(shared.path),

@@ -1,4 +1,4 @@
-"""Whether a model keeps the contract of :mod:`headstart.models.contract`."""
+"""Whether a model keeps the contract of :mod:`headstart.models.model`."""
 
 from __future__ import annotations
 

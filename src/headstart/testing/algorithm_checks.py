@@ -13,9 +13,9 @@ import tomli_w
 
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.options import as_table, build
-from headstart.testing.behaviour import (
+from headstart.testing.behaviour_checks import (
     cost_problems,
     engine_problems,
     personal_problems,
@@ -23,7 +23,7 @@ from headstart.testing.behaviour import (
 )
 from headstart.testing.bench import Bench
 from headstart.testing.problems import ContractError, Problem, Stopped, calling, reason
-from headstart.testing.structure import structure_problems
+from headstart.testing.structure_checks import structure_problems
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.data.build import build, resolve
+from headstart.data.dataset_options import build_dataset, resolve_data_options
 from headstart.data.partition import PARTITIONS
 from headstart.data.sources import SOURCES
 from headstart.errors import ConfigError, DataError, HeadstartError
 
 
 def test_nothing_given_is_the_embedded_digits_with_new_clients() -> None:
-    assert resolve({}) == {
+    assert resolve_data_options({}) == {
         "source": "digits",
         "partition": "class-groups",
         "clients": 20,
@@ -24,13 +24,13 @@ def test_nothing_given_is_the_embedded_digits_with_new_clients() -> None:
         "test_fraction": 0.2,
         "own_labels": False,
     }
-    data = build({}, seed=0)
+    data = build_dataset({}, seed=0)
     assert (data.clients, data.new_clients) == (20, 4)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_has_a_default_partition(source: str) -> None:
-    table = resolve({"source": source})
+    table = resolve_data_options({"source": source})
     natural = SOURCES[source].natural
     assert table["partition"] == ("natural" if natural else "class-groups")
     unknown = natural and SOURCES[source].maker is None
@@ -39,11 +39,14 @@ def test_every_source_has_a_default_partition(source: str) -> None:
 
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if p != "natural"])
 def test_resolving_twice_changes_nothing_and_builds_the_same(partition: str) -> None:
-    once = resolve({"source": "digits", "partition": partition, "clients": 8})
-    assert resolve(once) == once
-    first, again = build({"partition": partition, "clients": 8}, seed=3), build(once, seed=3)
+    once = resolve_data_options({"source": "digits", "partition": partition, "clients": 8})
+    assert resolve_data_options(once) == once
+    first, again = (
+        build_dataset({"partition": partition, "clients": 8}, seed=3),
+        build_dataset(once, seed=3),
+    )
     assert (first.x == again.x).all() and (first.offsets == again.offsets).all()
-    other = build(once, seed=4)
+    other = build_dataset(once, seed=4)
     assert other.x.shape != first.x.shape or (other.x != first.x).any()
 
 
@@ -82,14 +85,14 @@ def test_resolving_twice_changes_nothing_and_builds_the_same(partition: str) -> 
 )
 def test_mistakes_name_their_option(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        build(table, seed=0)
+        build_dataset(table, seed=0)
     assert str(error.value).startswith("data.") and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("path", ["nowhere", "~nobody-of-this-name/x", "a\0b", "x" * 5000])
 def test_paths_that_are_not_there(path: str) -> None:
     with pytest.raises(HeadstartError) as error:
-        build({"path": path}, seed=0)
+        build_dataset({"path": path}, seed=0)
     assert "\n" not in str(error.value)
 
 
@@ -105,7 +108,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_own_files(folder: Path) -> None:
     table = {"path": str(folder), "label": "kind", "new_clients": 2, "standardize": True}
-    assert resolve(table) == {
+    assert resolve_data_options(table) == {
         "path": str(folder),
         "partition": "natural",
         "label": "kind",
@@ -115,10 +118,12 @@ def test_own_files(folder: Path) -> None:
         "test_fraction": 0.2,
         "own_labels": False,
     }
-    data = build(table, seed=0)
+    data = build_dataset(table, seed=0)
     assert (data.clients, data.new_clients) == (6, 2)
     assert isinstance(data.schema.shift, tuple) and len(data.schema.shift) == 2
-    dealt = build({"path": str(folder), "label": "kind", "partition": "iid", "clients": 3}, seed=0)
+    dealt = build_dataset(
+        {"path": str(folder), "label": "kind", "partition": "iid", "clients": 3}, seed=0
+    )
     assert dealt.clients == 3 and len(dealt.y) == 54
 
 
@@ -126,11 +131,11 @@ def test_a_table_dealt_anew_needs_no_client_column(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 7},{i % 2}" for i in range(20))
     (tmp_path / "t.csv").write_text(f"a,label\n{rows}\n")
     table = {"path": str(tmp_path / "t.csv"), "partition": "iid", "clients": 4}
-    assert build(table, seed=0).clients == 4
+    assert build_dataset(table, seed=0).clients == 4
     with pytest.raises(DataError, match="no column 'client'"):
-        build({"path": str(tmp_path / "t.csv")}, seed=0)
+        build_dataset({"path": str(tmp_path / "t.csv")}, seed=0)
     (tmp_path / "t.csv").write_text(f"client,a,label\n{rows.replace(',', ',1,')}\n")
-    assert build(table, seed=0).schema.feature_names == ("a",)
+    assert build_dataset(table, seed=0).schema.feature_names == ("a",)
 
 
 numbers = st.one_of(
@@ -169,11 +174,11 @@ def optional(choices: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 def survives(table: dict[str, Any], seed: int) -> None:
     """A data set, or one line: nothing else may come out."""
     try:
-        data = build(table, seed=seed)
+        data = build_dataset(table, seed=seed)
     except HeadstartError as error:
         assert str(error) and "\n" not in str(error) and error.exit_code == 2
     else:
-        assert resolve(resolve(table)) == resolve(table)
+        assert resolve_data_options(resolve_data_options(table)) == resolve_data_options(table)
         assert data.train_counts.min() >= 1 and data.test_counts.min() >= 1
 
 

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
+from headstart.algorithms.algorithm_wrapper import Wrapper
 from headstart.algorithms.contract import (
     Cohort,
     Info,
@@ -25,7 +26,6 @@ from headstart.algorithms.contract import (
     State,
     Task,
 )
-from headstart.algorithms.wrapper import Wrapper
 from headstart.errors import ConfigError
 from headstart.trees import Tree, add, pick, zeros_like
 

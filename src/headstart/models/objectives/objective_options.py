@@ -9,7 +9,7 @@ from typing import Any
 
 from headstart.errors import ConfigError
 from headstart.extensions import find, subclass_of
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives.classification import Classification, Sequences
 from headstart.models.objectives.multi_label import MultiLabel
 from headstart.models.objectives.objective import DataSchema, Objective, Target

@@ -15,7 +15,7 @@ from headstart.keys import adaptation_start, adaptation_step
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.simulation.simulation import Progress
 from headstart.testing.bench import Bench, client_round
-from headstart.testing.counting import CountingObjective, Counts
+from headstart.testing.gradient_counting import CountingObjective, Counts
 from headstart.testing.problems import Problem, farthest, identical, not_finite
 from headstart.trees import Tree
 

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
-from headstart.models.contract import Examples
 from headstart.models.layers import Dense, columns, dense_shapes, elu, require_numbers, widths
 from headstart.models.mlp import MLPParams
+from headstart.models.model import Examples
 
 
 @dataclass(frozen=True)

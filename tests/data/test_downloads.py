@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headstart.data import files
-from headstart.data.files import DataFile
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
 from headstart.errors import DataError
 
 CONTENT = b"some numbers\n" * 100
@@ -25,7 +25,7 @@ DIGEST = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder HEADSTART_DATA names, and an empty cache."""
     monkeypatch.setenv("HEADSTART_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(files, "cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(downloads, "cache", lambda: tmp_path / "cache")
     (tmp_path / "data" / "here").mkdir(parents=True)
     return tmp_path
 
@@ -74,7 +74,7 @@ FORMS = forms(CONTENT)
 def test_a_file_may_be_packed_in_any_way(root: Path, name: str) -> None:
     (root / "data/here" / name).write_bytes(FORMS[name])
     file = DataFile("here", "f.txt", digest=DIGEST, archive="f.tar.gz")
-    assert files.read([file, file]) == [CONTENT, CONTENT]
+    assert downloads.read([file, file]) == [CONTENT, CONTENT]
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_named(root: Path, name: str, damage: str) -> None:
     (root / "data/here" / name).write_bytes(broken)
     file = DataFile("here", "f.txt", digest=DIGEST, archive="f.tar.gz")
     with pytest.raises(DataError) as error:
-        files.read([file])
+        downloads.read([file])
     assert str(root / "data/here" / name) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_named(root: Path, name: str, damage: str) -> None:
 def test_an_archive_without_the_file(root: Path) -> None:
     (root / "data/here/f.tar.gz").write_bytes(archive("other.txt", CONTENT))
     with pytest.raises(DataError, match=r"f\.tar\.gz does not hold f\.txt"):
-        files.read([DataFile("here", "f.txt", archive="f.tar.gz")])
+        downloads.read([DataFile("here", "f.txt", archive="f.tar.gz")])
 
 
 def test_named_folder_comes_before_packages_before_cache(root: Path) -> None:
@@ -106,31 +106,31 @@ def test_named_folder_comes_before_packages_before_cache(root: Path) -> None:
     for place in ("cache/here", "package", "data/here"):
         (root / place).mkdir(parents=True, exist_ok=True)
         (root / place / "f.txt").write_text(place)
-        assert files.find(file) == root / place / "f.txt"
+        assert downloads.find(file) == root / place / "f.txt"
 
 
 def test_unpacked_xz_is_remembered_and_checked(root: Path) -> None:
     packed, kept = root / "data/here/f.txt.xz", root / "cache/here/f.txt"
     packed.write_bytes(lzma.compress(CONTENT))
     file = DataFile("here", "f.txt", digest=DIGEST)
-    assert files.read([file]) == [CONTENT] and kept.read_bytes() == CONTENT
+    assert downloads.read([file]) == [CONTENT] and kept.read_bytes() == CONTENT
     kept.write_bytes(b"damaged")
-    assert files.read([file]) == [CONTENT] and kept.read_bytes() == CONTENT
+    assert downloads.read([file]) == [CONTENT] and kept.read_bytes() == CONTENT
     assert [p.name for p in kept.parent.iterdir()] == ["f.txt"]
 
 
 def test_a_missing_file_without_download_says_where_to_put_it(root: Path) -> None:
     with pytest.raises(DataError, match=r"f\.txt not found .*put it into .*data/here$"):
-        files.read([DataFile("here", "f.txt")])
+        downloads.read([DataFile("here", "f.txt")])
 
 
 def test_download_goes_to_the_cache_and_stays(root: Path, server: str) -> None:
     (root / "served/f.txt.gz").write_bytes(FORMS["f.txt.gz"])
     of_gz = "sha256:" + hashlib.sha256(FORMS["f.txt.gz"]).hexdigest()
     file = DataFile("here", "f.txt", f"{server}/f.txt.gz", of_gz, DIGEST)
-    assert files.read([file]) == [CONTENT]
+    assert downloads.read([file]) == [CONTENT]
     (root / "served/f.txt.gz").unlink()
-    assert files.read([file]) == [CONTENT]
+    assert downloads.read([file]) == [CONTENT]
     assert [p.name for p in (root / "cache/here").iterdir()] == ["f.txt.gz"]
 
 
@@ -140,7 +140,7 @@ def test_a_wrong_download_leaves_nothing_behind(root: Path, server: str, known: 
     of_url = "sha256:" + "0" * 64 if known else ""
     file = DataFile("here", "f.txt", f"{server}/f.tar.gz", of_url, archive="f.tar.gz")
     with pytest.raises(DataError) as error:
-        files.read([file])
+        downloads.read([file])
     assert "\n" not in str(error.value) and "f.tar.gz" in str(error.value)
     assert list((root / "cache/here").iterdir()) == []
 
@@ -149,7 +149,7 @@ def test_no_connection_is_one_line_with_all_that_is_missing(root: Path) -> None:
     gone = "http://127.0.0.1:9/"
     missing = [DataFile("here", n, f"{gone}{n}.gz", "md5:0") for n in ("f.txt", "g.txt")]
     with pytest.raises(DataError) as error:
-        files.read(missing)
+        downloads.read(missing)
     text = str(error.value)
     assert text.startswith("f.txt.gz, g.txt.gz not found") and "no connection" in text
     assert text.endswith(f"put what is missing into {root / 'data/here'}")
@@ -160,14 +160,14 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 ) -> None:
     (root / "served/f.txt").write_bytes(CONTENT)
     (root / "blocked").write_text("a file, not a folder")
-    monkeypatch.setattr(files, "cache", lambda: root / "blocked")
+    monkeypatch.setattr(downloads, "cache", lambda: root / "blocked")
     with pytest.raises(DataError, match=r"f\.txt not found"):
-        files.read([DataFile("here", "f.txt", f"{server}/f.txt", DIGEST, DIGEST)])
+        downloads.read([DataFile("here", "f.txt", f"{server}/f.txt", DIGEST, DIGEST)])
 
 
 def test_the_variable_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HEADSTART_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert files.home("mnist").parts[-2:] == ("data", "mnist")
+    assert downloads.home("mnist").parts[-2:] == ("data", "mnist")
     with pytest.raises(DataError, match="or set HEADSTART_DATA"):
-        files.read([DataFile("here", "f.txt")])
+        downloads.read([DataFile("here", "f.txt")])

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.data import frames
-from headstart.data.examples import label_numbers, read_examples, write_examples
-from headstart.data.frames import Columns, Frame, reordered, warn_of_indices
+from headstart.data import table_files
+from headstart.data.example_files import label_numbers, read_examples, write_examples
+from headstart.data.example_pool import Pool
 from headstart.data.identifiers import warn_of_identifiers
-from headstart.data.labels import number, numbered, whole
-from headstart.data.pool import Pool
 from headstart.data.schema import Schema, Target
+from headstart.data.table_files import Columns, Frame, reordered, warn_of_indices
+from headstart.data.text_numbers import number, numbered, whole
 from headstart.errors import DataError
 
 MANY_CLASSES = 20
@@ -100,7 +100,7 @@ def _folder_pool(path: Path, columns: Columns, labels: _Labels, standardize: boo
 def _table_pool(
     path: Path, columns: Columns, natural: bool, labels: _Labels, standardize: bool
 ) -> Pool:
-    frame = frames.read(path, columns, required=natural)
+    frame = table_files.read(path, columns, required=natural)
     pool = _with_clients(_pool([frame], path.stem, labels, standardize), frame)
     warn_of_identifiers(pool, path)
     return pool
@@ -121,15 +121,17 @@ def _frames_of(folder: Path, columns: Columns) -> list[Frame]:
     kept = sorted(
         p
         for p in folder.iterdir()
-        if p.suffix.lower() in frames.READERS and not p.name.startswith(".") and p.is_file()
+        if p.suffix.lower() in table_files.READERS and not p.name.startswith(".") and p.is_file()
     )
     if not kept:
-        raise DataError(f"{folder} has no {', '.join(frames.READERS)} file; put in one per client")
+        raise DataError(
+            f"{folder} has no {', '.join(table_files.READERS)} file; put in one per client"
+        )
     stems = [p.stem for p in kept]
     twice = [p for i, p in enumerate(kept) if p.stem in stems[:i]]
     if twice:
         raise DataError(f"{twice[0]} is the second file of client {twice[0].stem!r}; keep one")
-    read = [frames.read(p, columns) for p in kept]
+    read = [table_files.read(p, columns) for p in kept]
     return [read[0], *(_agreeing(frame, read[0]) for frame in read[1:])]
 
 
