@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from headstart.flower.site.orders.orders.orders.orders import read_site_data
+from headstart.flower.site.orders.orders.orders import read_site_data
 
 import headstart as hs
 from headstart.atomic_files import write_text

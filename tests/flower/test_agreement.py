@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 from flower.federations import experiment, federation_in
-from headstart.flower.site.orders.site_personalization import personalize_site
 
 from headstart.algorithms import ALGORITHMS
 from headstart.experiments import load_run, run_experiment
 from headstart.experiments.config import Experiment
 from headstart.flower.server.server_app import conduct
+from headstart.flower.site.site_personalization import personalize_site
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "per-fedavg": {"method": "hessian-free", "inner_steps": 2},

@@ -14,7 +14,6 @@ import pytest
 from flower.federations import experiment, federation_in
 from flower.local_grid import LocalGrid
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from headstart.flower.site.orders.site_memory import SiteMemory
 
 from headstart.errors import CheckpointError
 from headstart.experiments import RunDirectory, load_run
@@ -23,7 +22,8 @@ from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
 from headstart.flower.protocol.error_codes import FederationError, SupersededError
 from headstart.flower.server.server_app import conduct
-from headstart.flower.site.orders import client_app
+from headstart.flower.site import client_app
+from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.trees import subtract
 

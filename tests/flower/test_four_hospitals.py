@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flower.local_grid import LocalGrid
-from headstart.flower.site.orders.client_app import app
-from headstart.flower.site.orders.orders import read_site_data
-from headstart.flower.site.orders.site_personalization import personalize_site
 from scipy.stats import t
 
 from headstart.data.example_pool import Pool
@@ -26,6 +23,9 @@ from headstart.experiments.personal import split_rows
 from headstart.flower.deploy.federation_folder import write_federation
 from headstart.flower.federation_config import FederationConfig, SiteConfig
 from headstart.flower.server.server_app import conduct
+from headstart.flower.site.client_app import app
+from headstart.flower.site.orders import read_site_data
+from headstart.flower.site.site_personalization import personalize_site
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "four_hospitals"))
 federated, hospitals, measured, run, telling = (

@@ -19,8 +19,6 @@ import numpy as np
 import pytest
 import tomli_w
 from flower.federations import experiment
-from headstart.flower.site.orders.orders import Site
-from headstart.flower.site.orders.worker_socket import listening
 
 from headstart.experiments import load_run, run_experiment
 from headstart.experiments.config import Experiment
@@ -37,6 +35,8 @@ from headstart.flower.deploy.flower_processes import (
 from headstart.flower.federation_config import FederationConfig, SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.site.orders import Site
+from headstart.flower.site.worker_socket import listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 PLAN: dict[str, Any] = {

@@ -187,7 +187,7 @@ def personalize(
     """
     _need_flower()
     from headstart.cli.personalize import scored
-    from headstart.flower.site.orders.site_personalization import personalize_site
+    from headstart.flower.site.site_personalization import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
     if as_json:

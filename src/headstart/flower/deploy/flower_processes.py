@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import tomli_w
 
+from headstart.atomic_files import write_text
 from headstart.flower.federation_config import LOOPBACK, FederationConfig, SiteConfig
 from headstart.flower.protocol.error_codes import FederationError
 

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
 from headstart.flower.protocol.error_codes import code_of
-from headstart.flower.site.orders.worker_socket import ask_worker
+from headstart.flower.site.worker_socket import ask_worker
 
 app = ClientApp()
 
@@ -70,7 +70,7 @@ _made: dict[Any, Any] = {}
 def _sites(config: Any) -> Any:
     """One site per configuration, so that its data are read once in a process."""
     if config not in _made:
-        from headstart.flower.site.orders.orders import Site
+        from headstart.flower.site.orders import Site
         from headstart.machine import use_compilation_cache
 
         use_compilation_cache()

@@ -31,7 +31,7 @@ from headstart.experiments.personal import split_rows
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.orders.site_memory import SiteMemory
+from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.models.model import Model
 from headstart.models.objectives import Objective, build_objective

@@ -15,7 +15,7 @@ from headstart.errors import DivergedError, OutputError
 from headstart.experiments.personal import scored
 from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
-from headstart.flower.site.orders.orders import PERSONAL, KeptStart, read_site_data
+from headstart.flower.site.orders import PERSONAL, KeptStart, read_site_data
 from headstart.keys import Keys
 from headstart.options import require_at_least
 from headstart.parts import whole
