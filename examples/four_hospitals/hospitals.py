@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from headstart.flower.site.orders.orders.orders import read_site_data
 
 import headstart as hs
 from headstart.atomic_files import write_text
@@ -17,6 +16,7 @@ from headstart.data.federated import Client, FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.errors import DataError
 from headstart.flower.federation_config import SiteConfig
+from headstart.flower.site.orders import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"

@@ -21,8 +21,8 @@ from headstart.flower.deploy.flower_processes import Child, end, last_line, star
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.orders.orders.orders import Site
-from headstart.flower.site.orders.orders.worker_socket import listening
+from headstart.flower.site.orders import Site
+from headstart.flower.site.worker_socket import listening
 from headstart.machine import use_compilation_cache
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
