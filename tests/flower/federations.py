@@ -9,7 +9,7 @@ from typing import Any
 from flower.local_grid import LocalGrid
 
 from headstart.experiments.config import Experiment
-from headstart.flower.deploy.federation_folder import write_site_data, write_federation
+from headstart.flower.deploy.federation_folder import write_federation, write_site_data
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.site.client_app import app
 
