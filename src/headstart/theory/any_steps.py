@@ -1,8 +1,8 @@
-r"""What the papers prove, as functions: for any number ν of adaptation steps and any α (paper G).
+r"""Paper G's bounds: any number ν of adaptation steps, any α.
 
-Names say what is bounded; letters are those of the papers (docs/notation.md): a = 1 + αL below.
-:mod:`one_step` has paper P's versions for ν = 1 and α ≤ 1/L under the same names, and :mod:`best`
-takes the smaller of those that apply.
+Each function is named for the quantity it bounds. The letters are the papers' (docs/notation.md);
+below, a = 1 + αL. :mod:`one_step` has paper P's versions for ν = 1 and α ≤ 1/L under the same
+names, and :mod:`sharpest` returns the smallest bound that applies.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from headstart.meta import DEFAULT_DELTA, Method
 from headstart.theory.assumptions import (
     BatchSizes,
     Constants,
-    Step,
-    checked_step,
-    checked_steps,
+    MetaGradientStep,
+    check_inner_steps,
+    check_step,
     require_not_negative,
 )
-from headstart.theory.stationarity import Lemmas, Stationarity, bound
+from headstart.theory.convergence import ConvergenceBound, Lemmas, evaluate_theorem
 
 
 class AdaptedModelError(NamedTuple):
-    """How far the adapted model w̃_l is from the exact one, for l = 0 … ν."""
+    """The distance of the adapted model w̃_l from the exact one, for l = 0 … ν."""
 
     mean: tuple[float, ...]
     """h_l ≥ E‖w̃_l − w_l‖."""
@@ -35,11 +35,11 @@ class AdaptedModelError(NamedTuple):
 
 
 def smoothness(c: Constants, *, inner_lr: float, inner_steps: int) -> float:
-    """L_F: how fast ∇F_i can change (G Lemma 4).
+    """L_F: the Lipschitz constant of ∇F_i (G Lemma 4).
 
     L_F = L a^{2ν} + Bαρ a^{ν−1} Σ_{l=0}^{ν−1} a^l
     """
-    nu = checked_steps(inner_lr, inner_steps)
+    nu = check_inner_steps(inner_lr, inner_steps)
     a = 1 + inner_lr * c.L
     series = sum(a**power for power in range(nu))
     return c.L * a ** (2 * nu) + c.B * inner_lr * c.rho * a ** (nu - 1) * series
@@ -48,7 +48,7 @@ def smoothness(c: Constants, *, inner_lr: float, inner_steps: int) -> float:
 def adapted_model_error(
     c: Constants, *, inner_lr: float, batch_sizes: Sequence[int]
 ) -> AdaptedModelError:
-    """h, h′, h″: what batches D_0 … D_{ν−1} do to the adapted model (G Lemma 5).
+    """h, h′, h″: the error that batches D_0 … D_{ν−1} cause in the adapted model (G Lemma 5).
 
     h_l = a h_{l−1} + ασ_G/√D_{l−1}
     h′_1 = α²σ_G²/D_0,   h′_l = 2(1+α²L²) h′_{l−1} + 2α²σ_G²/D_{l−1}
@@ -80,7 +80,7 @@ def gradient_bias(
     delta: float = DEFAULT_DELTA,
 ) -> float:
     """μ_F ≥ ‖E∇̃F_i − ∇F_i‖ (G Lemmas 6, 10, 11)."""
-    step = checked_step(
+    step = check_step(
         method=method, inner_lr=inner_lr, inner_steps=inner_steps, batch_sizes=batch_sizes,
         hessian_batch_sizes=hessian_batch_sizes, delta=delta,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def gradient_variance(
     delta: float = DEFAULT_DELTA,
 ) -> float:
     """σ_F² ≥ E‖∇̃F_i − ∇F_i‖² (G Lemmas 6, 10, 11): the mean squared error, bias included."""
-    step = checked_step(
+    step = check_step(
         method=method, inner_lr=inner_lr, inner_steps=inner_steps, batch_sizes=batch_sizes,
         hessian_batch_sizes=hessian_batch_sizes, delta=delta,
     )  # fmt: skip
@@ -116,12 +116,12 @@ def meta_similarity(c: Constants, *, inner_lr: float, inner_steps: int) -> float
 
     γ_F² = 15B² g_ν + 6γ_G² a^{2ν}(1+α²L²),   g_ν = α²γ_H² a^{2ν−2}(2^{ν−1} + Σ_{l=1}^{ν−1} 2^l)
 
-    **For ν ≥ 2 the lemma is not true.** Its proof takes w_{ν−1} to be the same for all clients, but
-    each adapts on its own data; that ρ does not appear is the sign of it. A test has two clients
-    for which the spread is 44 times the bound. :func:`headstart.theory.mended.meta_similarity` is
-    true for all ν, and ``best`` uses that one.
+    **For ν ≥ 2 the lemma is false.** Its proof assumes that w_{ν−1} is the same for all clients,
+    but each client adapts on its own data; the missing ρ shows it. A test has two clients whose
+    meta-gradients differ by 44 times the bound. :func:`headstart.theory.corrected.meta_similarity`
+    is true for all ν, and ``sharpest`` uses it.
     """
-    nu = checked_steps(inner_lr, inner_steps)
+    nu = check_inner_steps(inner_lr, inner_steps)
     a = 1 + inner_lr * c.L
     growth = 2 ** (nu - 1) + sum(2**power for power in range(1, nu))
     g = (inner_lr * c.gamma_H) ** 2 * a ** (2 * nu - 2) * growth
@@ -129,26 +129,26 @@ def meta_similarity(c: Constants, *, inner_lr: float, inner_steps: int) -> float
     return 15 * c.B**2 * g + 6 * spread
 
 
-def stationarity(c: Constants, **arguments: Any) -> Stationarity:
-    """G Theorem 8, term by term, with the largest β it allows.
+def stationarity(c: Constants, **arguments: Any) -> ConvergenceBound:
+    """Return G Theorem 8 term by term, with the largest β it allows.
 
-    Arguments are those of :func:`headstart.theory.stationarity.bound`.
+    Takes the arguments of :func:`headstart.theory.convergence.evaluate_theorem`.
     """
     lemmas = Lemmas(smoothness, gradient_bias, gradient_variance, meta_similarity)
-    return bound(lemmas, c, **arguments)
+    return evaluate_theorem(lemmas, c, **arguments)
 
 
 def fourth_moment(kappa: float, sigma: float, D: int) -> float:
     """q(D) = (κ + 3(D−1)σ⁴)/D³: the fourth moment of a mean of D independent errors.
 
-    Of errors that are vectors; an average of random matrices can have a larger spectral norm. The
+    This holds for vectors; an average of random matrices can have a larger spectral norm. The
     lemmas need it only for matrices applied to a vector that does not depend on them.
     """
     return (kappa + 3 * (D - 1) * sigma**4) / D**3
 
 
 class _HessianError(NamedTuple):
-    """d_ν and d′_ν: what batches D′_0 … D′_{ν−1} do to the product of matrices (G Lemma 6).
+    """d_ν and d′_ν: the error that batches D′_0 … D′_{ν−1} cause in the matrix product (G Lemma 6).
 
     For the product applied to a vector that does not depend on these batches.
     """
@@ -157,8 +157,8 @@ class _HessianError(NamedTuple):
     fourth: float
 
 
-def _hessian_error(c: Constants, step: Step, h: AdaptedModelError) -> _HessianError:
-    """The recursions of G Lemma 6.
+def _hessian_error(c: Constants, step: MetaGradientStep, h: AdaptedModelError) -> _HessianError:
+    """Compute the recursions of G Lemma 6.
 
     d_1 = α²σ_H²/D′_0,  d_l = 2d_{l−1}(a + ασ_H/√D′_{l−1})²
                                + 2α²a^{2l−2}(σ_H²/D′_{l−1} + ρ²h′_{l−1})
@@ -182,49 +182,49 @@ def _hessian_error(c: Constants, step: Step, h: AdaptedModelError) -> _HessianEr
     return _HessianError(d, fourth)
 
 
-def _outer_noise(c: Constants, step: Step, h: AdaptedModelError) -> tuple[float, float]:
+def _outer_noise(c: Constants, step: MetaGradientStep, h: AdaptedModelError) -> tuple[float, float]:
     """Error of ∇̃f(w̃_ν, D_ν): σ_G/√D_ν + Lh_ν, and σ_G²/D_ν + L²h′_ν."""
     noise = c.sigma_G**2 / step.D[-1]
     return math.sqrt(noise) + c.L * h.mean[-1], noise + c.L**2 * h.square[-1]
 
 
-def _errors(c: Constants, step: Step) -> AdaptedModelError:
+def _adaptation_errors(c: Constants, step: MetaGradientStep) -> AdaptedModelError:
     return adapted_model_error(c, inner_lr=step.alpha, batch_sizes=step.D[:-1])
 
 
-def _exact_bias(c: Constants, step: Step) -> float:
+def _exact_bias(c: Constants, step: MetaGradientStep) -> float:
     """μ_F = a^ν(σ_G/√D_ν + Lh_ν) + Bαρ a^{ν−1} Σ_{j=1}^{ν−1} h_j + √(d_ν(σ_G²/D_ν + L²h′_ν))."""
-    h, a = _errors(c, step), 1 + step.alpha * c.L
+    h, a = _adaptation_errors(c, step), 1 + step.alpha * c.L
     first, second = _outer_noise(c, step, h)
     d, _ = _hessian_error(c, step, h)
     moved = c.B * step.alpha * c.rho * a ** (step.nu - 1) * sum(h.mean[1 : step.nu])
     return a**step.nu * first + moved + math.sqrt(d * second)
 
 
-def _exact_variance(c: Constants, step: Step) -> float:
+def _exact_variance(c: Constants, step: MetaGradientStep) -> float:
     """σ_F² = 3a^{2ν}(σ_G²/D_ν + L²h′_ν) + 3B²d_ν + 6√(2d′_ν(q(D_ν) + L⁴h″_ν))."""
-    h, a = _errors(c, step), 1 + step.alpha * c.L
+    h, a = _adaptation_errors(c, step), 1 + step.alpha * c.L
     _, second = _outer_noise(c, step, h)
     d, fourth = _hessian_error(c, step, h)
     outer = fourth_moment(c.kappa_G, c.sigma_G, step.D[-1]) + c.L**4 * h.fourth[-1]
     return 3 * a ** (2 * step.nu) * second + 3 * c.B**2 * d + 6 * math.sqrt(2 * fourth * outer)
 
 
-def _first_order_bias(c: Constants, step: Step) -> float:
+def _first_order_bias(c: Constants, step: MetaGradientStep) -> float:
     """μ_F = σ_G/√D_ν + Lh_ν + B(a^ν + 1)."""
-    first, _ = _outer_noise(c, step, _errors(c, step))
+    first, _ = _outer_noise(c, step, _adaptation_errors(c, step))
     return first + c.B * ((1 + step.alpha * c.L) ** step.nu + 1)
 
 
-def _first_order_variance(c: Constants, step: Step) -> float:
+def _first_order_variance(c: Constants, step: MetaGradientStep) -> float:
     """σ_F² = 2σ_G²/D_ν + 2L²h′_ν + 2B²(a^ν + 1)²."""
-    _, second = _outer_noise(c, step, _errors(c, step))
+    _, second = _outer_noise(c, step, _adaptation_errors(c, step))
     return 2 * second + 2 * c.B**2 * ((1 + step.alpha * c.L) ** step.nu + 1) ** 2
 
 
-def _free_bias(c: Constants, step: Step) -> float:
+def _free_bias(c: Constants, step: MetaGradientStep) -> float:
     """μ_F = p_ν + q_ν,  p_l = a p_{l−1} + (α/δ)(σ_G/√D′_{ν−l} + Lh_{ν−l}),  p_0 as in Lemma 10."""
-    h, a = _errors(c, step), 1 + step.alpha * c.L
+    h, a = _adaptation_errors(c, step), 1 + step.alpha * c.L
     p, _ = _outer_noise(c, step, h)
     for back in range(step.nu - 1, -1, -1):
         noise = c.sigma_G / math.sqrt(step.D_hessian[back]) + c.L * h.mean[back]
@@ -232,12 +232,12 @@ def _free_bias(c: Constants, step: Step) -> float:
     return p + _difference_error(c, step)
 
 
-def _free_variance(c: Constants, step: Step) -> float:
+def _free_variance(c: Constants, step: MetaGradientStep) -> float:
     """σ_F² = 2p′_ν + 2q_ν²,
 
     p′_l = 3p′_{l−1}(1+α²L²) + (3α²/2δ²)(σ_G²/D′_{ν−l} + 2L²h′_{ν−l})
     """
-    h, alpha = _errors(c, step), step.alpha
+    h, alpha = _adaptation_errors(c, step), step.alpha
     _, p = _outer_noise(c, step, h)
     for back in range(step.nu - 1, -1, -1):
         noise = c.sigma_G**2 / step.D_hessian[back] + 2 * c.L**2 * h.square[back]
@@ -245,8 +245,8 @@ def _free_variance(c: Constants, step: Step) -> float:
     return 2 * p + 2 * _difference_error(c, step) ** 2
 
 
-def _difference_error(c: Constants, step: Step) -> float:
-    """q_ν = αρδB² Σ_{i=0}^{ν−1} a^{ν+i−1}: what the central difference leaves."""
+def _difference_error(c: Constants, step: MetaGradientStep) -> float:
+    """q_ν = αρδB² Σ_{i=0}^{ν−1} a^{ν+i−1}: the error of the central difference."""
     a = 1 + step.alpha * c.L
     series = sum(a ** (step.nu + i - 1) for i in range(step.nu))
     return step.alpha * c.rho * step.delta * c.B**2 * series

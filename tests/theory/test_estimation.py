@@ -14,13 +14,13 @@ import tiny
 from headstart import heterogeneity
 from headstart.errors import ConfigError
 from headstart.models import Classification, mlp
-from headstart.theory.constants import (
+from headstart.theory.estimation import (
     Sample,
-    estimate,
-    estimate_from_data,
-    mean_loss,
+    compute_mean_loss,
+    estimate_at_points,
+    estimate_constants,
+    estimate_sensitivity,
     sample_clients,
-    sensitivity,
 )
 
 D = 5
@@ -72,8 +72,8 @@ def by_hand(sample: Sample, points: list[np.ndarray]) -> dict[str, Any]:
 def test_on_quadratics_all_nine_constants_are_found() -> None:
     loss, sample = quadratic()
     points = [np.zeros(D), np.linspace(-1, 1, D)]
-    found = estimate(loss, sample, [jnp.asarray(w, jnp.float32) for w in points], inner_lr=0.1,
-                     iterations=300, probes=12)  # fmt: skip
+    models = [jnp.asarray(w, jnp.float32) for w in points]
+    found = estimate_at_points(loss, sample, models, inner_lr=0.1, iterations=300, probes=12)
     expected = by_hand(sample, points)
     for name, value in expected.items():
         ours = getattr(found.constants, name)
@@ -85,7 +85,9 @@ def test_fewer_iterations_and_probes_only_ever_find_less() -> None:
     loss, sample = quadratic()
     expected = by_hand(sample, [np.zeros(D)])
     for iterations in (1, 3, 10):
-        found = estimate(loss, sample, [jnp.zeros(D)], inner_lr=0.1, iterations=iterations)
+        found = estimate_at_points(
+            loss, sample, [jnp.zeros(D)], inner_lr=0.1, iterations=iterations
+        )
         rough = found.constants
         assert expected["L"] * 1.00001 >= rough.L
         assert rough.gamma_H <= expected["gamma_H"] * 1.00001
@@ -96,7 +98,7 @@ def test_the_change_of_the_hessian_is_found_on_a_cubic() -> None:
     t = jnp.array([[1.0, 3.0], [-4.0, -4.0]])
     cubic = lambda w, batch: batch * w[0] ** 3 / 6  # noqa: E731
     sample = Sample(t, jnp.full((2, 2), 0.5))
-    found = estimate(cubic, sample, [jnp.array([1.0])], inner_lr=0.1).constants
+    found = estimate_at_points(cubic, sample, [jnp.array([1.0])], inner_lr=0.1).constants
     assert found.rho == pytest.approx(4.0, rel=1e-3)
     assert pytest.approx(4.0, rel=1e-5) == found.L
     assert found.sigma_H == pytest.approx(1.0, rel=1e-5)
@@ -120,7 +122,7 @@ def test_a_networks_estimate_says_what_it_is() -> None:
     model = mlp([6])
     w = model.init(jax.random.key(0), data.schema)
     seen: list[tuple[int, int]] = []
-    found = estimate_from_data(
+    found = estimate_constants(
         data, model, [w, w], inner_lr=0.1, examples=8, progress=lambda *at: seen.append(at)
     )
     assert seen == [(0, 2), (1, 2), (2, 2)]
@@ -130,10 +132,10 @@ def test_a_networks_estimate_says_what_it_is() -> None:
 
 def test_no_point_and_impossible_numbers_are_refused() -> None:
     loss, sample = quadratic()
-    with pytest.raises(ConfigError, match="no point"):
-        estimate(loss, sample, [], inner_lr=0.1)
+    with pytest.raises(ConfigError, match="points is empty"):
+        estimate_at_points(loss, sample, [], inner_lr=0.1)
     with pytest.raises(ConfigError, match="iterations=0"):
-        estimate(loss, sample, [jnp.zeros(D)], inner_lr=0.1, iterations=0)
+        estimate_at_points(loss, sample, [jnp.zeros(D)], inner_lr=0.1, iterations=0)
     with pytest.raises(ConfigError, match="examples=1"):
         sample_clients(tiny.federation(), clients=3, examples=1)
 
@@ -149,14 +151,18 @@ def test_the_mean_loss_is_the_mean_over_clients_of_their_means() -> None:
         each.append(
             float(objective.loss(w, (jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows]))))
         )
-    assert mean_loss(data, tiny.MODEL, w, examples=1000) == pytest.approx(np.mean(each), rel=1e-5)
+    assert compute_mean_loss(data, tiny.MODEL, w, examples=1000) == pytest.approx(
+        np.mean(each), rel=1e-5
+    )
 
 
 def test_the_part_of_gamma_that_few_examples_explain() -> None:
     """mean_i σ_i²/D_i at the point where γ_G is largest."""
     each, sample = quadratic()
     points = [np.zeros(D), np.full(D, 2.0)]
-    found = estimate(each, sample, [jnp.asarray(p, jnp.float32) for p in points], inner_lr=0.1)
+    found = estimate_at_points(
+        each, sample, [jnp.asarray(p, jnp.float32) for p in points], inner_lr=0.1
+    )
     a, b = (np.asarray(part, float) for part in sample.batch)
     gradients = [np.einsum("cnij,j->cni", a, w) - b for w in points]
     spread = [np.mean(np.sum((g.mean(1) - g.mean((0, 1))) ** 2, -1)) for g in gradients]
@@ -168,11 +174,11 @@ def test_the_part_of_gamma_that_few_examples_explain() -> None:
 def test_sensitivity_to_the_example_against_all_derivatives_written_out() -> None:
     data, model = tiny.federation(), tiny.MODEL
     w = model.init(jax.random.key(3), data.schema)
-    found = sensitivity(data, model, [w], pairs=20, iterations=60, seed=5)
+    found = estimate_sensitivity(data, model, [w], pairs=20, iterations=60, seed=5)
     flat, back = jax.flatten_util.ravel_pytree(w)
     objective = Classification(model, data.schema)
     rng = np.random.default_rng(5)
-    rows = [heterogeneity.training_rows(data, rng, 20) for _ in range(2)]
+    rows = [heterogeneity.draw_training_rows(data, rng, 20) for _ in range(2)]
     z = [heterogeneity.as_points(data, some, seed=5) for some in rows]
     slopes, curvatures = [], []
     for i, j, apart in zip(*rows, np.linalg.norm(z[0] - z[1], axis=1), strict=True):

@@ -1,10 +1,10 @@
-r"""The constants of the theory, estimated from data: what was found at some points of a trajectory.
+r"""Estimate the constants of the theory from data, at some points of a training trajectory.
 
-The theorems want suprema over all w. What data can show is the largest value at the points looked
-at, so every number here is a **lower estimate**, and says over how many points, clients and
-examples. No Hessian is formed: spectral norms come from power iteration on Hessian-vector products,
-which itself approaches a norm from below. Gradients of single examples are taken by ``vmap``, block
-by block, so that memory does not grow with their number.
+The theorems need suprema over all w. Data show the largest value at the points examined, so every
+number here is a **lower estimate** and states its number of points, clients and examples. No
+Hessian is formed: spectral norms come from power iteration on Hessian-vector products, which
+approaches a norm from below. Gradients of single examples are computed block by block, so memory
+does not grow with their number.
 
     B     max_i ‖∇f_i‖
     L     max_i ‖∇²f_i‖
@@ -13,7 +13,7 @@ by block, so that memory does not grow with their number.
     κ_G   max_i mean_j ‖∇l_j − ∇f_i‖⁴        κ_H   max_i mean_j ‖∇²l_j − ∇²f_i‖⁴
     γ_G²  mean_i ‖∇f_i − ∇f‖²                γ_H²  mean_i ‖∇²f_i − ∇²f‖²
 
-and, for P §4.1, how fast one example's gradient and Hessian change with the example z:
+and, for P §4.1, the Lipschitz constants of one example's gradient and Hessian in the example z:
 
     L_Z   max ‖∇l(w, z) − ∇l(w, z′)‖ / ‖z − z′‖        ρ_Z   the same for ∇²l
 """
@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
-from headstart.heterogeneity import as_points, training_rows
+from headstart.heterogeneity import as_points, draw_training_rows
 from headstart.models.contract import Model
 from headstart.models.objectives import Given, Objective, objective_for
 from headstart.options import require_at_least, require_positive
@@ -42,23 +42,23 @@ from headstart.trees import Tree, add, norm, scale, subtract
 Losses = Callable[[Tree, Any], Float[Array, " batch"]]
 """The loss of every example of a batch."""
 BLOCK = 16
-"""Examples whose gradients are held at a time."""
+"""Examples whose gradients are in memory at the same time."""
 Z95 = 1.96
 
 
 class Sample(NamedTuple):
-    """Some examples of some clients; a client with few has weight 0 on the rest."""
+    """Some examples of some clients; a client with fewer examples has weight 0 on the rest."""
 
     batch: PyTree
     """Leading axes: clients, examples."""
     weights: Float[Array, "clients examples"]
-    """Each client's add up to 1."""
+    """Each client's weights sum to 1."""
 
 
 class Range(NamedTuple):
-    """Where the sampling error of an estimate leaves it, with 95 % confidence.
+    """A 95 % confidence interval for the sampling error of an estimate.
 
-    It says nothing about points that were not looked at.
+    It says nothing about points that were not examined.
     """
 
     low: float
@@ -67,23 +67,23 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Constants found, how sure they are, and what finding them took."""
+    """Estimated constants, their confidence intervals, and the cost of the estimation."""
 
     constants: Constants
-    """Lower estimates: the largest values at the points looked at."""
+    """Lower estimates: the largest values at the points examined."""
     ranges: dict[str, Range]
     points: int
     clients: int
     examples: int
-    """Of one client, at most."""
+    """The largest number used of one client."""
     gradients: int
     """Gradients of one example; a Hessian-vector product counts as two."""
     chance_G: float
-    """The part of γ_G that clients with the same distribution would show, for having so few
-    examples: the root of mean_i σ_i²/D_i, where γ_G was found."""
+    """The γ_G that clients with the same distribution would show because their samples are finite:
+    the root of mean_i σ_i²/D_i, at the point where γ_G is largest."""
 
     def describe(self) -> str:
-        """What the numbers are, in a sentence."""
+        """Return one sentence that says what the numbers are."""
         return (
             f"lower estimates: the largest values at {self.points} "
             f"point{'s' * (self.points != 1)} of the trajectory, over "
@@ -92,7 +92,7 @@ class Estimate:
         )
 
 
-def estimate_from_data(
+def estimate_constants(
     data: FederatedDataset,
     model: Model,
     points: Sequence[Tree],
@@ -104,15 +104,15 @@ def estimate_from_data(
     progress: Callable[[int, int], None] = lambda done, total: None,
     objective: Given = None,
 ) -> Estimate:
-    """The constants of a model on a federated data set at these parameters."""
+    """Estimate the constants of a model on a federated data set at these parameters."""
     objective = objective_for(model, data.schema, objective)
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
-    return estimate(
+    return estimate_at_points(
         example_losses(objective), sample, points, inner_lr=inner_lr, seed=seed, progress=progress
     )
 
 
-def mean_loss(
+def compute_mean_loss(
     data: FederatedDataset,
     model: Model,
     w: Tree,
@@ -122,7 +122,7 @@ def mean_loss(
     seed: int = 0,
     objective: Given = None,
 ) -> float:
-    """The mean loss of some clients; at the start at least F(w_0) − F*, as losses are positive."""
+    """Return the mean loss of some clients: at the start an upper bound of F(w_0) − F*."""
     losses = example_losses(objective_for(model, data.schema, objective))
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
 
@@ -133,7 +133,7 @@ def mean_loss(
 
 
 def sample_clients(data: FederatedDataset, *, clients: int, examples: int, seed: int = 0) -> Sample:
-    """At most so many known clients and training examples of each, drawn at random."""
+    """Draw at most ``clients`` known clients and ``examples`` training examples of each."""
     require_at_least(2, clients=clients, examples=examples)
     rng = np.random.default_rng(seed)
     known = data.known_clients
@@ -150,7 +150,7 @@ def sample_clients(data: FederatedDataset, *, clients: int, examples: int, seed:
     return Sample((jnp.asarray(data.x[rows]), jnp.asarray(data.y[rows])), jnp.asarray(weights))
 
 
-def estimate(
+def estimate_at_points(
     losses: Losses,
     sample: Sample,
     points: Sequence[Tree],
@@ -161,25 +161,25 @@ def estimate(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Estimate:
-    """The largest values at the given points.
+    """Return the largest values at the given points.
 
-    ``iterations`` of power iteration, from random vectors; ``probes`` examples of each client for
-    the Hessians of single examples.
+    Power iteration takes ``iterations`` steps from random vectors. ``probes`` is the number of
+    examples of each client whose Hessians are examined.
     """
     require_positive(inner_lr=inner_lr)
     require_at_least(1, iterations=iterations, probes=probes)
     if not points:
-        raise ConfigError("there is no point to look at; give at least the initial parameters")
+        raise ConfigError("points is empty; give at least the initial parameters")
     count, examples = sample.weights.shape
     probes = min(probes, examples)
-    found = []
+    values_at = []
     for number, w in enumerate(points):
         progress(number, len(points))
         key = jax.random.fold_in(jax.random.key(seed), number)
-        found.append(_at_point(losses, sample, w, inner_lr, key, iterations, probes))
+        values_at.append(_evaluate_point(losses, sample, w, inner_lr, key, iterations, probes))
     progress(len(points), len(points))
-    values, ranges, chance = _largest(
-        [jax.device_get(f) for f in found], np.asarray(sample.weights), probes
+    values, ranges, chance = _take_largest(
+        [jax.device_get(values) for values in values_at], np.asarray(sample.weights), probes
     )
     work = count * examples * (2 + 1 + 2 * iterations * (1 + 2 + count))
     work += count * probes * 2 * iterations * (examples + 1)
@@ -189,13 +189,13 @@ def estimate(
 
 
 class Sensitivity(NamedTuple):
-    """How fast the loss's derivatives change with the example; lower estimates."""
+    """Lipschitz constants of the loss's derivatives in the example; lower estimates."""
 
     L_z: float
     rho_z: float
 
 
-def sensitivity(
+def estimate_sensitivity(
     data: FederatedDataset,
     model: Model,
     points: Sequence[Tree],
@@ -205,27 +205,29 @@ def sensitivity(
     seed: int = 0,
     objective: Given = None,
 ) -> Sensitivity:
-    """The largest values over pairs of training examples of random clients, at these parameters."""
+    """Estimate L_Z and ρ_Z from pairs of training examples of random clients."""
     require_at_least(1, pairs=pairs, iterations=iterations)
     rng = np.random.default_rng(seed)
-    rows = [training_rows(data, rng, pairs) for _ in range(2)]
+    rows = [draw_training_rows(data, rng, pairs) for _ in range(2)]
     one, other = (as_points(data, some, seed=seed) for some in rows)
     apart = np.linalg.norm(one - other, axis=1)
     losses = example_losses(objective_for(model, data.schema, objective))
     batches = [(jnp.asarray(data.x[some]), jnp.asarray(data.y[some])) for some in rows]
-    found = [_changes(losses, w, batches, jax.random.key(seed), iterations) for w in points]
-    different = apart > 0
-    if not np.any(different):
+    differences = [
+        _pair_differences(losses, w, batches, jax.random.key(seed), iterations) for w in points
+    ]
+    distinct = apart > 0
+    if not np.any(distinct):
         return Sensitivity(0.0, 0.0)
-    rates = np.array(jax.device_get(found))[:, :, different] / apart[different]
+    rates = np.array(jax.device_get(differences))[:, :, distinct] / apart[distinct]
     return Sensitivity(*map(float, np.max(rates, axis=(0, 2))))
 
 
 @partial(jax.jit, static_argnames=("losses", "iterations"))
-def _changes(
+def _pair_differences(
     losses: Losses, w: Tree, batches: Any, key: Any, iterations: int
 ) -> tuple[Array, Array]:
-    """‖∇l(z) − ∇l(z′)‖ and ‖∇²l(z) − ∇²l(z′)‖ of every pair."""
+    """Return ‖∇l(z) − ∇l(z′)‖ and ‖∇²l(z) − ∇²l(z′)‖ of every pair."""
 
     def one(pair: tuple[Any, Any, Array]) -> tuple[Array, Array]:
         first, second, number = pair
@@ -244,8 +246,8 @@ def _changes(
     return jax.lax.map(one, (*batches, jnp.arange(count)))
 
 
-class _Found(NamedTuple):
-    """Per client, at one point."""
+class _PointValues(NamedTuple):
+    """The values of every client at one point."""
 
     gradient: Float[Array, " clients"]
     curvature: Float[Array, " clients"]
@@ -260,7 +262,7 @@ class _Found(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("losses", "iterations", "probes"))
-def _at_point(
+def _evaluate_point(
     losses: Losses,
     sample: Sample,
     w: Tree,
@@ -268,19 +270,19 @@ def _at_point(
     key: Any,
     iterations: int,
     probes: int,
-) -> _Found:
+) -> _PointValues:
     def client_loss(w: Tree, batch: Any, weights: Array) -> Array:
         return jnp.vdot(weights, losses(w, batch))
 
-    def everyone_loss(w: Tree) -> Array:
+    def mean_client_loss(w: Tree) -> Array:
         """f: the mean of the clients' losses."""
         each = jax.vmap(client_loss, in_axes=(None, 0, 0))(w, *sample)
         return jnp.mean(each)
 
-    shared = jax.grad(everyone_loss)(w)
+    mean_gradient = jax.grad(mean_client_loss)(w)
     spectral = partial(_spectral_norm, shape=w, iterations=iterations)
 
-    def one(at: tuple[Any, Array, Int[Array, ""]]) -> _Found:
+    def one(at: tuple[Any, Array, Int[Array, ""]]) -> _PointValues:
         batch, weights, number = at
         keys = jax.random.split(jax.random.fold_in(key, number), 4)
         f = partial(client_loss, batch=batch, weights=weights)
@@ -299,15 +301,15 @@ def _at_point(
                 key=jax.random.fold_in(keys[2], place),
             )
 
-        return _Found(
+        return _PointValues(
             norm(g),
             spectral(lambda v: _product(f, w, v), key=keys[0]),
             spectral(change, key=keys[1]) / apart,
             _example_errors(losses, w, batch, g),
             jax.lax.map(probe, jnp.arange(probes)),
-            norm(subtract(g, shared)),
+            norm(subtract(g, mean_gradient)),
             spectral(
-                lambda v: subtract(_product(f, w, v), _product(everyone_loss, w, v)), key=keys[3]
+                lambda v: subtract(_product(f, w, v), _product(mean_client_loss, w, v)), key=keys[3]
             ),
         )
 
@@ -322,7 +324,7 @@ def _product(f: Callable[[Tree], Array], w: Tree, v: Tree) -> Tree:
 def _spectral_norm(
     operator: Callable[[Tree], Tree], *, shape: Tree, key: Any, iterations: int
 ) -> Float[Array, ""]:
-    """‖A‖ of a symmetric A from below: ‖Av‖ for a unit v that power iteration has turned."""
+    """Return ‖Av‖ ≤ ‖A‖ of a symmetric A, for the unit vector v that power iteration reaches."""
     leaves, structure = jax.tree.flatten(shape)
     keys = jax.random.split(key, len(leaves))
     random = [jax.random.normal(k, a.shape, a.dtype) for k, a in zip(keys, leaves, strict=True)]
@@ -339,7 +341,7 @@ def _spectral_norm(
 
 
 def _example_errors(losses: Losses, w: Tree, batch: Any, mean: Tree) -> Float[Array, " examples"]:
-    """‖∇l_j − ∇f_i‖ for every example, a block of gradients at a time."""
+    """Return ‖∇l_j − ∇f_i‖ of every example, a block of gradients at a time."""
 
     def one(example: Any) -> Array:
         single = jax.tree.map(lambda leaf: leaf[None], example)
@@ -348,10 +350,10 @@ def _example_errors(losses: Losses, w: Tree, batch: Any, mean: Tree) -> Float[Ar
     return jax.lax.map(one, batch, batch_size=BLOCK)
 
 
-def _largest(
-    found: Sequence[_Found], weights: np.ndarray, probes: int
+def _take_largest(
+    points: Sequence[_PointValues], weights: np.ndarray, probes: int
 ) -> tuple[dict[str, float], dict[str, Range], float]:
-    """Over points and clients; moments with the sampling error of the largest; γ_G by chance."""
+    """Return the largest values over points and clients, their ranges, and γ_G by chance."""
     values: dict[str, float] = {}
     ranges: dict[str, Range] = {}
 
@@ -372,19 +374,19 @@ def _largest(
         keep(name, mean, np.sqrt(spread / used), root=power == 2)
 
     for name, attribute in (("B", "gradient"), ("L", "curvature"), ("rho", "curvature_change")):
-        top = max(float(np.max(getattr(f, attribute))) for f in found)
+        top = max(float(np.max(getattr(values_at, attribute))) for values_at in points)
         values[name], ranges[name] = top, Range(top, top)
-    gradient_errors = [np.asarray(f.gradient_errors, float) for f in found]
-    hessian_errors = [np.asarray(f.hessian_errors, float) for f in found]
+    gradient_errors = [np.asarray(f.gradient_errors, float) for f in points]
+    hessian_errors = [np.asarray(f.hessian_errors, float) for f in points]
     alike = weights[:, :probes] / np.sum(weights[:, :probes], axis=1, keepdims=True)
     for power, prefix in ((2, "sigma"), (4, "kappa")):
         largest_moment(f"{prefix}_G", gradient_errors, weights.astype(float), power)
         largest_moment(f"{prefix}_H", hessian_errors, alike.astype(float), power)
     for name, attribute in (("gamma_G", "gradient_gap"), ("gamma_H", "hessian_gap")):
-        squares = [np.asarray(getattr(f, attribute), float) ** 2 for f in found]
+        squares = [np.asarray(getattr(f, attribute), float) ** 2 for f in points]
         chosen = max(squares, key=np.mean)
         keep(name, float(np.mean(chosen)), float(np.std(chosen) / np.sqrt(len(chosen))), root=True)
-    where = int(np.argmax([np.mean(np.asarray(f.gradient_gap, float) ** 2) for f in found]))
+    where = int(np.argmax([np.mean(np.asarray(f.gradient_gap, float) ** 2) for f in points]))
     share = weights.astype(float)
     noise = np.sum(share**2 * gradient_errors[where] ** 2, axis=1)
     chance = float(np.sqrt(np.mean(noise)))
@@ -392,13 +394,13 @@ def _largest(
 
 
 def example_losses(objective: Objective) -> Losses:
-    """The loss of every example; equal objectives give equal functions."""
+    """Return the per-example losses of an objective; equal objectives give equal functions."""
     return _ExampleLosses(objective)
 
 
 @dataclass(frozen=True)
 class _ExampleLosses:
-    """Equal objectives share one compiled program."""
+    """Hashable, so that equal objectives share one compiled program."""
 
     objective: Objective
 

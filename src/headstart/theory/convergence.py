@@ -1,4 +1,4 @@
-"""How close to a stationary point the algorithm provably comes (P Theorem 4.5, G Theorem 8)."""
+"""The convergence theorem: how close to a stationary point training comes (P 4.5, G 8)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, NamedTuple
 from headstart.errors import ConfigError
 from headstart.options import require_at_least
 from headstart.theory.assumptions import Constants, require_not_negative
-from headstart.theory.mended import choice_of_clients
+from headstart.theory.corrected import client_choice_term
 
 SAFETY = 10
 """β ≤ 1/(10τL_F)."""
 
 
 @dataclass(frozen=True)
-class Stationarity:
+class ConvergenceBound:
     """A bound on (1/τK) Σ_k Σ_t E‖∇F(w̄_{k+1,t})‖², term by term."""
 
     start: float
-    """4(F(w_0) − F*)/(βτK): what is left of the start."""
+    """4(F(w_0) − F*)/(βτK): the remaining effect of the start."""
     drift: float
-    """4 · 280(βL_F)²τ(τ−1)(2σ_F² + γ_F²): clients move apart during τ local steps."""
+    """4 · 280(βL_F)²τ(τ−1)(2σ_F² + γ_F²): clients drift apart during τ local steps."""
     noise: float
-    """4βL_F(2σ_F² + γ_F²(1−r)/(r(n−1))): batches, and which clients are chosen."""
+    """4βL_F(2σ_F² + γ_F²(1−r)/(r(n−1))): batches, and the choice of clients."""
     bias: float
-    """4μ_F²: what more rounds cannot remove."""
+    """4μ_F²: more rounds do not reduce it."""
     choice: float
-    """What the theorem lacks if only some clients take several local steps, see ``mended``."""
+    """What the papers omit when only some clients take several local steps, see ``corrected``."""
     largest_local_lr: float
     """1/(10τL_F): the largest β the theorem allows."""
 
@@ -40,7 +40,7 @@ class Stationarity:
 
     @property
     def terms(self) -> dict[str, float]:
-        """By name."""
+        """The terms by name."""
         return {name: getattr(self, name) for name in ("start", "drift", "noise", "bias", "choice")}
 
     @property
@@ -50,7 +50,7 @@ class Stationarity:
 
 
 class Lemmas(NamedTuple):
-    """What the theorem is made of: L_F, μ_F, σ_F² and γ_F²."""
+    """The quantities in the theorem: L_F, μ_F, σ_F² and γ_F²."""
 
     smoothness: Callable[..., float]
     gradient_bias: Callable[..., float]
@@ -58,7 +58,7 @@ class Lemmas(NamedTuple):
     meta_similarity: Callable[..., float]
 
 
-def bound(
+def evaluate_theorem(
     lemmas: Lemmas,
     c: Constants,
     *,
@@ -70,20 +70,21 @@ def bound(
     initial_gap: float,
     inner_lr: float,
     inner_steps: int,
-    mended: bool = False,
+    corrected: bool = False,
     **step: Any,
-) -> Stationarity:
-    """The theorem with L_F, σ_F², γ_F² and μ_F of the given lemmas.
+) -> ConvergenceBound:
+    """Return the theorem's terms, with L_F, σ_F², γ_F² and μ_F from the given lemmas.
 
     F(w_0) − F* ↔ ``initial_gap``, β ↔ ``local_lr``, τ ↔ ``local_steps``, K ↔ ``rounds``,
-    r ↔ ``participation``, n ↔ ``clients``. As the papers state it, or ``mended``.
+    r ↔ ``participation``, n ↔ ``clients``. With ``corrected``, the term that
+    the papers omit is added.
     """
     require_at_least(1, local_steps=local_steps, clients=clients)
-    if rounds < 1:  # and as many as the theory asks for
+    if rounds < 1:  # no upper limit: the theory may ask for any number
         raise ConfigError(f"rounds={rounds} must be at least 1")
     require_not_negative(initial_gap=initial_gap)
     if not 0 < participation <= 1:
-        raise ConfigError(f"participation={participation} must lie above 0 and at most at 1")
+        raise ConfigError(f"participation={participation} must be above 0 and at most 1")
     adaptation = {"inner_lr": inner_lr, "inner_steps": inner_steps}
     L_F = lemmas.smoothness(c, **adaptation)
     largest = math.inf if L_F == 0 else 1 / (SAFETY * local_steps * L_F)
@@ -93,22 +94,22 @@ def bound(
             "the theorem to hold"
         )
     variance = lemmas.gradient_variance(c, **adaptation, **step)
-    spread = lemmas.meta_similarity(c, **adaptation)
+    similarity = lemmas.meta_similarity(c, **adaptation)
     bias = lemmas.gradient_bias(c, **adaptation, **step)
     r = participation
     if r * clients < 1 - 1e-9:
         raise ConfigError(f"participation={r} of {clients} clients is less than one client")
     sampling = 0.0 if r == 1 or clients == 1 else (1 - r) / (r * (clients - 1))
-    lacking = choice_of_clients(
+    omitted = client_choice_term(
         chosen=sampling, local_lr=local_lr, local_steps=local_steps, smoothness=L_F,
-        variance=variance, similarity=spread,
+        variance=variance, similarity=similarity,
     )  # fmt: skip
     drift = 280 * (local_lr * L_F) ** 2 * local_steps * (local_steps - 1)
-    return Stationarity(
+    return ConvergenceBound(
         start=4 * initial_gap / (local_lr * local_steps * rounds),
-        drift=4 * drift * (2 * variance + spread),
-        noise=4 * local_lr * L_F * (2 * variance + spread * sampling),
+        drift=4 * drift * (2 * variance + similarity),
+        noise=4 * local_lr * L_F * (2 * variance + similarity * sampling),
         bias=4 * bias**2,
-        choice=4 * lacking if mended else 0.0,
+        choice=4 * omitted if corrected else 0.0,
         largest_local_lr=largest,
     )

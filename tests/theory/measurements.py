@@ -1,6 +1,6 @@
 """How loose the bounds are, and at which rates things really shrink: for docs/theory.md.
 
-``python tests/theory/measured.py`` from the project's folder prints the tables and draws the
+``python tests/theory/measurements.py`` from the project's folder prints the tables and draws the
 picture of that page.
 """
 
@@ -158,7 +158,7 @@ def stationarity(
                    size=size), float,
     )  # fmt: skip
     promised = [
-        bounds.best.stationarity(
+        bounds.sharpest.stationarity(
             c, local_lr=beta, local_steps=local_steps, rounds=k, participation=1.0,
             clients=CLIENTS, initial_gap=first_loss(alpha), batch_sizes=size, **step,
         ).total
@@ -198,8 +198,8 @@ def looseness(name: str, method: Any, nu: int, size: int = 3) -> dict[str, tuple
             bias = max(bias, float(np.linalg.norm(e.mean(axis=0))))
             variance = max(variance, float(np.mean(np.sum(e**2, axis=1))))
     return {
-        "bias": (bias, bounds.best.gradient_bias(c, **options)),
-        "variance": (variance, bounds.best.gradient_variance(c, **options)),
+        "bias": (bias, bounds.sharpest.gradient_bias(c, **options)),
+        "variance": (variance, bounds.sharpest.gradient_variance(c, **options)),
     }
 
 
@@ -217,8 +217,8 @@ def spread_and_smoothness(name: str, nu: int) -> dict[str, tuple[float, float]]:
             hessian = jax.jacfwd(partial(exact_meta_gradient, problem, i, alpha=alpha, nu=nu))(w)
             steep = max(steep, float(jnp.linalg.norm(hessian, 2)))
     return {
-        "γ_F²": (spread, bounds.best.meta_similarity(c, **step)),
-        "L_F": (steep, bounds.best.smoothness(c, **step)),
+        "γ_F²": (spread, bounds.sharpest.meta_similarity(c, **step)),
+        "L_F": (steep, bounds.sharpest.smoothness(c, **step)),
     }
 
 
@@ -262,7 +262,7 @@ def _draw(path: Path) -> None:
         sizes = [float(s) for s in SIZES]
         middle.plot(sizes, size_errors, "o-", color=COLOURS[0], label="measured")
         bound = [
-            bounds.best.gradient_bias(c, method="exact", inner_lr=alpha, inner_steps=1,
+            bounds.sharpest.gradient_bias(c, method="exact", inner_lr=alpha, inner_steps=1,
                                       batch_sizes=s) for s in SIZES
         ]  # fmt: skip
         middle.plot(sizes, bound, "--", color="#7A7A7A", label="bound")
