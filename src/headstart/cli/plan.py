@@ -104,9 +104,9 @@ def plan(
 
 
 def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
+    from headstart.atomic_files import write_text
     from headstart.errors import OutputError
     from headstart.experiments.search import search, shortened
-    from headstart.files import write_text
 
     if out.exists():
         raise OutputError(f"{out} exists already; choose another file with --out")

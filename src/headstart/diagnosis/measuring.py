@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from headstart.data.dataset_summary import describe
 from headstart.data.federated import FederatedDataset
-from headstart.data.summary import describe
 from headstart.diagnosis.pilot import ListenerFor, Pilot, level, pilot
 from headstart.errors import DataError
 from headstart.experiments.config import Experiment

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headstart.atomic_files import write_json
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart.errors import ConfigError
 from headstart.experiments.config import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.trajectory import models_on_the_way
-from headstart.files import write_json
 from headstart.theory import Constants, bounds
 from headstart.theory.estimation import compute_mean_loss, estimate_constants
 

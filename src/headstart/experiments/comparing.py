@@ -24,7 +24,7 @@ from headstart.experiments.config import EvaluationOptions, Experiment
 from headstart.experiments.describing import described
 from headstart.experiments.run import Run
 from headstart.experiments.training import train
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given
 from headstart.options import require_at_least
 from headstart.parts import Parts
@@ -46,10 +46,12 @@ class Comparison:
         """The table as text."""
         from rich.console import Console
 
-        from headstart.report.tables import comparison_table
+        from headstart.records import ComparisonRecord
+        from headstart.report import comparison_table
 
         text = io.StringIO()
-        Console(width=100, file=text).print(comparison_table(self.result))
+        record = ComparisonRecord.from_table(self.result)
+        Console(width=100, file=text).print(comparison_table(record))
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
@@ -58,7 +60,7 @@ class Comparison:
 
     def report(self) -> Path:
         """The page of the comparison, in its folder."""
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         if self.folder is None:
             raise ConfigError("the comparison has no folder; give one: hs.compare(…, out='runs/x')")

@@ -31,7 +31,7 @@ def save_run(run: Run, path: Path) -> Path:
 
 def report_of(run: Run, path: Path | None) -> Path:
     """The run's page; a run without a folder is kept in ``path`` first."""
-    from headstart.report.page import make_report
+    from headstart.report import make_report
 
     folder = run.folder or path
     if folder is None:

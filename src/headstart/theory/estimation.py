@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
 from headstart.heterogeneity import as_points, draw_training_rows
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, Objective, objective_for
 from headstart.options import require_at_least, require_positive
 from headstart.theory.assumptions import Constants

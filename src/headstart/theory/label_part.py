@@ -37,7 +37,7 @@ from jaxtyping import Array, Float
 
 from headstart.data.federated import FederatedDataset
 from headstart.heterogeneity import label_bound
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.theory.estimation import Losses, example_losses, sample_clients
 from headstart.trees import Tree
