@@ -13,7 +13,7 @@ from headstart.cli.main import app
 from headstart.errors import HeadstartError
 from studies import STUDIES, Results
 from studies.page import IMAGES, contents
-from studies.quick import ROUNDS
+from studies.small_versions import ROUNDS
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from study_records import record
 
 from headstart.experiments.config import Experiment
 from studies import STUDIES
-from studies.left_open import DIFFERENCE, READINGS, ROWS, TABLE1
+from studies.alternative_readings import DIFFERENCE, READINGS, ROWS, TABLE1
 from studies.table1 import setting
 
 STUDY = STUDIES["left-open"]
