@@ -61,7 +61,9 @@ def test_time_leaves_out_compilation_and_compares_when_the_fastest_ends() -> Non
     fast = record("fedavg", 0, 0, 0, training=training(0.1, [0, 0.2, 0.4, 0.5], first=60))
     slow = record("hessian-free", 0, 0, 0, training=training(0.4, [0, 0.4, 0.8, 0.9], first=9))
     assert equal_cost.seconds_per_round(fast) == pytest.approx(0.1)
-    ours, base = (equal_cost.at_equal_time([fast, slow], m) for m in ("hessian-free", "fedavg"))
+    ours, base = (
+        equal_cost.accuracy_at_equal_time([fast, slow], m) for m in ("hessian-free", "fedavg")
+    )
     # FedAvg ends after 30 · 0.1 = 3 s; the other has then done 7.5 rounds: 0.75 · 40 %
     assert ours is not None and base is not None
     assert ours.mean == pytest.approx(30) and base.mean == pytest.approx(50)
