@@ -26,7 +26,7 @@ def test_differences_are_paired_by_seed_and_leave_out_what_diverged() -> None:
     found = gap(records, "a", "b")
     assert found is not None and found.values == pytest.approx([10, 10, 10])
     assert found.above() == HOLDS
-    assert seed_statistics.diverged(records, "b") == 1
+    assert seed_statistics.count_diverged(records, "b") == 1
 
 
 @pytest.mark.parametrize(
