@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from studies.page import build_page
+from studies.reproduction_page import build_page
 from studies.runner import carry_out
 from studies.stored_results import Results
 from studies.studies import STUDIES

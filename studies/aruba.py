@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.numbers import after, claim, gap, markdown, mean, of_cell, seeds_of
-from studies.pictures import curve, figure, looks, over_steps
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_steps
 from studies.settings import METHODS, algorithm
 from studies.study import Claim, Piece, Record, Section
 from studies.table1 import ROWS, Table1
@@ -66,7 +66,7 @@ class Aruba:
         there = {key: label for key, label in labels.items() if mean(records, key) is not None}
         if not there:
             return Section("The tries are not finished yet.")
-        look = looks(list(labels.values()))
+        styles = label_styles(list(labels.values()))
         rows = [
             [label, _options(records, key), mean(records, key), _paper(key),
              mean(records, key, lambda r: after(r, PLUS_STEPS))]
@@ -74,8 +74,10 @@ class Aruba:
         ]  # fmt: skip
         head = ["method", "best options", "after one step", "paper", f"after {PLUS_STEPS} steps"]
         table = markdown(head, rows).replace("---: ", "--- ", 1)
-        lines = [curve(records, key, look[label], over_steps()) for key, label in there.items()]
-        drawn = figure([("", "adaptation steps", lines)], y="accuracy (%)", height=3.2)
+        lines = [
+            mean_curve(records, key, styles[label], over_steps()) for key, label in there.items()
+        ]
+        panels = curve_panels([("", "adaptation steps", lines)], y_title="accuracy (%)")
         text = TEXT.format(
             seeds=seeds_of([r for r in records if r["cell"] in there]),
             table=table,
@@ -86,7 +88,7 @@ class Aruba:
             )
             or "not run yet",
         )
-        return Section(text, {"steps": drawn}, _claims(records))
+        return Section(text, {"steps": panels}, _claims(records))
 
 
 TEXT = """\

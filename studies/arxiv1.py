@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.report.lines import Line
+from headstart.report.charts import Line
 from studies.numbers import Gap, after, claim, gap, markdown, mean, of_cell, seeds_of
-from studies.pictures import curve, figure, looks, over_rounds
 from studies.quick import piece
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_rounds
 from studies.settings import METHODS, NETWORK, algorithm
 from studies.study import Piece, Record, Section
 
@@ -83,13 +83,13 @@ class FirstVersion:
             claim("FedAvg gains from one update at test time, in all four panels", first),
             claim("Per-FedAvg (FO) is better than FedAvg + update, in all four panels", second),
         ]
-        drawn = figure(
+        panels = curve_panels(
             [(_title(*panel), "round", _lines(records, panel)) for panel in there],
-            y="accuracy (%)",
+            y_title="accuracy (%)",
         )
         return Section(
             TEXT.format(seeds=seeds_of(records), table=markdown(head, rows)),
-            {"panels": drawn},
+            {"panels": panels},
             claims,
         )
 
@@ -115,10 +115,10 @@ def _before(record: Record) -> float:
 
 
 def _lines(records: Sequence[Record], panel: tuple[float, int]) -> list[Line | None]:
-    look = looks(LABELS)
+    styles = label_styles(LABELS)
     methods = ("fedavg", "fedavg", "first-order", "exact")
     moments = ("before", "after", "after", "after")
     return [
-        curve(records, cell(*panel, method), look[label], over_rounds(when))
+        mean_curve(records, cell(*panel, method), styles[label], over_rounds(when))
         for label, method, when in zip(LABELS, methods, moments, strict=True)
     ]

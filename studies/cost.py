@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from headstart.report.lines import Line
+from headstart.report.charts import Line
 from studies.numbers import Gap, Mean, claim, gap, markdown, mean, of_cell, seeds_of
-from studies.pictures import Points, curve, figure, looks, over_rounds
 from studies.quick import piece
+from studies.seed_curves import SeedCurve, curve_panels, label_styles, mean_curve, over_rounds
 from studies.settings import METHODS
 from studies.study import Claim, Piece, Record, Section
 from studies.table1 import ROWS
@@ -45,17 +45,17 @@ class Cost:
 
     def section(self, records: Sequence[Record]) -> Section:
         """Two figures, and the accuracies at equal cost."""
-        look = looks(list(METHODS.values()))
+        styles = label_styles(list(METHODS.values()))
 
-        def lines(points: Callable[[Record], Points]) -> list[Line | None]:
-            return [curve(records, m, look[label], points) for m, label in METHODS.items()]
+        def lines(points: Callable[[Record], SeedCurve]) -> list[Line | None]:
+            return [mean_curve(records, m, styles[label], points) for m, label in METHODS.items()]
 
-        drawn = figure(
+        panels = curve_panels(
             [
                 ("by time", "seconds of training", lines(by_seconds)),
                 ("by work", "gradient evaluations", lines(over_rounds(by="gradient_evaluations"))),
             ],
-            y="accuracy after one step (%)",
+            y_title="accuracy after one step (%)",
         )
         rows = [
             [label, *_numbers(records, method)]
@@ -66,7 +66,7 @@ class Cost:
             "method", "rounds", "seconds", "ms per round", "at equal work", "at equal time",
         ]  # fmt: skip
         text = TEXT.format(seeds=seeds_of(records), table=markdown(head, rows))
-        return Section(text, {"curves": drawn}, _claims(records))
+        return Section(text, {"curves": panels}, _claims(records))
 
 
 TEXT = """\
@@ -94,7 +94,7 @@ def seconds_per_round(record: Record) -> float:
     return statistics.median(paces[1:] or paces)
 
 
-def by_seconds(record: Record) -> Points:
+def by_seconds(record: Record) -> SeedCurve:
     """Accuracy in percent against seconds of training."""
     rounds, accuracy = over_rounds()(record)
     pace = seconds_per_round(record)

@@ -15,14 +15,14 @@ from headstart.cli.diagnose import _show as show
 from headstart.cli.main import app
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
-from headstart.diagnosis.measuring import some_clients
-from headstart.diagnosis.page import (
+from headstart.diagnosis.diagnosis_page import (
     content_of,
     gammas_table,
     order_of,
     plots_of,
     write_diagnosis,
 )
+from headstart.diagnosis.measuring import some_clients
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
 from headstart.experiments.config import Experiment

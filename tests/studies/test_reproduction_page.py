@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from headstart.cli.main import app
 from headstart.errors import HeadstartError
 from studies import STUDIES, Results
-from studies.page import IMAGES, contents
 from studies.quick import ROUNDS
+from studies.reproduction_page import IMAGES, contents
 
 ROOT = Path(__file__).parents[2]
 
