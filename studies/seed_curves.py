@@ -51,7 +51,7 @@ def curve_panels(
 
 
 def over_rounds(when: str = "after", by: str = "round") -> Callable[[Record], SeedCurve]:
-    """Return accuracy in percent against rounds or gradient evaluations, as evaluated in training."""
+    """Return accuracy in percent over training, against rounds or gradient evaluations."""
 
     def curve(record: Record) -> SeedCurve:
         entries: list[Mapping[str, Any]] = record["training"]

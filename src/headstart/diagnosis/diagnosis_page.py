@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from headstart.atomic_files import write_text
 from headstart.diagnosis.measuring import Diagnosis, distance_facts
 from headstart.diagnosis.pilot import Pilot
 from headstart.diagnosis.reading import Reading, more_than_labels
-from headstart.files import write_text
 from headstart.heterogeneity import Distances
 from headstart.metric import DASH
 from headstart.report import Command, Folded, Glossary, Page, Section, Table, write_page
@@ -227,7 +227,8 @@ def farthest_table(diagnosis: Diagnosis) -> Table:
         share = f"({100 * diagnosis.label_shares[client, top]:.0f} %)"
         rows.append([
             str(diagnosis.names[client]), f"{distances.to_mean[place]:.3g}",
-            "yes" if distances.beyond_chance[place] else "no", f"{diagnosis.train_counts[client]:,}",
+            "yes" if distances.beyond_chance[place] else "no",
+            f"{diagnosis.train_counts[client]:,}",
             f"{shorten(diagnosis.class_names[top], 14)} {share}", _signed(diagnosis, meta[client]),
         ])  # fmt: skip
     label = "class" if "classes" in diagnosis.about else "label"

@@ -24,7 +24,7 @@ from headstart.experiments.config import EvaluationOptions, Experiment
 from headstart.experiments.describing import described
 from headstart.experiments.run import Run
 from headstart.experiments.training import train
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given
 from headstart.options import require_at_least
 from headstart.parts import Parts

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headstart.atomic_files import (
+    append_line,
+    clear_write_errors,
+    write_json,
+    write_text,
+)
 from headstart.data.schema import Schema
 from headstart.errors import InputError, OutputError
 from headstart.experiments.config import Experiment, read_toml
 from headstart.experiments.record import as_csv
 from headstart.experiments.run import PersonalModel
 from headstart.extensions import nothing_from
-from headstart.files import (
-    append_line,
-    clear_write_errors,
-    write_json,
-    write_text,
-)
 
 
 @dataclass(frozen=True)
