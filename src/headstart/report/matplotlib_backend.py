@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from headstart.files import write_bytes
+from headstart.atomic_files import write_bytes
 from headstart.report.charts import (
     PANEL_HEIGHT,
     Axis,

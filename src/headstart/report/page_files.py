@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from headstart.atomic_files import write_bytes
 from headstart.errors import OutputError
-from headstart.files import write_bytes
 from headstart.records import StoredComparison, StoredRun
 from headstart.report.charts import figures_of
 from headstart.report.comparison_page import comparison_page

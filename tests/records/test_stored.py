@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from headstart.errors import InputError
 from headstart.report.gathering import read
 from headstart.report.reading import Comparison, Run, read_comparison, read_run
+
+from headstart.errors import InputError
 
 Maker = Callable[..., Path]
 HEAD = (

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from headstart.report import lines
 from headstart.report.drawing import apart
 from headstart.report.figures import figures_of, save_figures
 from headstart.report.gathering import read
-from headstart.report.palette import COLOURS, method_looks
 from headstart.report.plots import plots_of
 from headstart.report.reading import Comparison, read_comparison, read_run
+
+from headstart.report import lines
+from headstart.report.palette import COLOURS, method_looks
 
 Maker = Callable[..., Path]
 
