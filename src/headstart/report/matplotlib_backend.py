@@ -268,14 +268,14 @@ def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
 def label_lines(ax: Axes, panel: Panel) -> None:
     """Write each line's name at its right end; move names apart where they would touch.
 
-    A line with the same name as its panel needs none.
+    A line without a name, or with the name of its panel, gets none.
     """
     ends = []
     to_share = ax.transScale + ax.transLimits
     ax.get_ylim()  # settles the limits that the transformation uses
     for line in panel.lines:
         values = [value for value in line.y if value is not None]
-        if values and line.style.label.lower() != panel.title.lower():
+        if values and line.style.label.lower() not in ("", panel.title.lower()):
             ends.append((float(to_share.transform((1.0, values[-1]))[1]), line.style))
     ends.sort(key=lambda end: end[0])
     for height, (_, style) in zip(
