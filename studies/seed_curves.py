@@ -36,8 +36,8 @@ def mean_curve(
     curves = [seed_curve(by_seed[seed]) for seed in sorted(by_seed)]
     x, y = (np.array([curve[axis] for curve in curves], float) for axis in (0, 1))
     mean, half = y.mean(axis=0), np.array([half_width(column) or 0.0 for column in y.T])
-    band = (mean - half, mean + half) if len(curves) > 1 else ((), ())
-    return Line(style, *(tuple(map(float, part)) for part in (x.mean(axis=0), mean, *band)))
+    low, high = (mean - half, mean + half) if len(curves) > 1 else (mean[:0], mean[:0])
+    return Line(style, x.mean(axis=0).tolist(), mean.tolist(), low.tolist(), high.tolist())
 
 
 def curve_panels(

@@ -260,7 +260,10 @@ def distances_chart(diagnosis: Diagnosis) -> Chart:
         "distances",
         "Which clients are alike",
         "Dark: far apart. Clients that are alike are next to each other.",
-        [View(name, [_distances_panel(diagnosis, *kind)], "distances") for name, *kind in kinds],
+        [
+            View(name, [_distances_panel(diagnosis, distances, measure)], "distances")
+            for name, distances, measure in kinds
+        ],
     )
 
 

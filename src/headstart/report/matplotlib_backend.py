@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headstart.atomic_files import write_bytes
 from headstart.report.charts import (
@@ -142,7 +142,7 @@ def _draw_panel(ax: Axes, panel: Panel, *, y_title: bool) -> None:
         _add_other_unit(ax, *panel.x.other_unit)
 
 
-def _set_axis(ax: Axes, name: str, axis: Axis) -> None:
+def _set_axis(ax: Axes, name: Literal["x", "y"], axis: Axis) -> None:
     drawn: DrawnAxis = getattr(ax, f"{name}axis")
     if axis.limits is not None:
         ax.set(**{f"{name}lim": axis.limits})
@@ -155,7 +155,7 @@ def _set_axis(ax: Axes, name: str, axis: Axis) -> None:
         small = len(axis.names) > 8
         drawn.set_ticks(range(len(axis.names)), axis.names)
         ax.tick_params(name, rotation=rotation, labelsize=6.5 if small else None)
-        ax.grid(axis=name, visible=False)  # type: ignore[arg-type]
+        ax.grid(axis=name, visible=False)
 
 
 def _use_whole_ticks(drawn: DrawnAxis) -> None:
@@ -262,7 +262,7 @@ def _draw_heat_map(ax: Axes, heat: HeatMap) -> None:
 
     colours = LinearSegmentedColormap.from_list("pale to blue", [PALE, BLUE])
     image = ax.imshow([_with_gaps(row) for row in heat.values], cmap=colours)
-    ax.figure.colorbar(image, ax=ax, shrink=0.8, label=heat.title)  # type: ignore[attr-defined]
+    ax.figure.colorbar(image, ax=ax, shrink=0.8, label=heat.title)
 
 
 def label_lines(ax: Axes, panel: Panel) -> None:
