@@ -10,7 +10,7 @@ import numpy as np
 from headstart.records import half_width
 from headstart.report.charts import Axis, Line, Panel
 from headstart.report.palette import COLOURS, GREY, SeriesStyle
-from studies.numbers import of_cell
+from studies.seed_statistics import records_of_cell
 from studies.study import Record
 
 SeedCurve = tuple[Sequence[float], Sequence[float]]
@@ -30,7 +30,7 @@ def mean_curve(
     seed_curve: Callable[[Record], SeedCurve],
 ) -> Line | None:
     """Return a cell's mean over seeds with its interval; x is averaged over seeds, too."""
-    by_seed = of_cell(records, cell)
+    by_seed = records_of_cell(records, cell)
     if not by_seed:
         return None
     curves = [seed_curve(by_seed[seed]) for seed in sorted(by_seed)]
