@@ -11,6 +11,12 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2",
 )
+# Compiled programs are shared by modules, workers, subprocesses and runs. The variables also keep
+# commands that run in this process from choosing a cache of their own.
+CACHE = Path(__file__).resolve().parent.parent / ".cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import jax
