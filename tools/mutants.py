@@ -25,6 +25,7 @@ import signal
 import sys
 import time
 import tomllib
+import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,8 +97,13 @@ def _test_in_this_process(folder: str, tests: list[str]) -> None:
         sys.dont_write_bytecode = True
         import pytest
 
-        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
+        # Plugins were imported before the fork.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         code = int(pytest.main([*options, "-m", "not slow and not data and not network", *tests]))
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
