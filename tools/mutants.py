@@ -122,7 +122,9 @@ def check(mutants: list[Mutant]) -> dict[str, str]:
                 limits[tests[0]] = _time_limit(tests)
             outcome, seconds = run_tests(mutant, tests, limits[tests[0]])
             _store(mutant, outcome)
-            print(f"{number:4}/{len(mutants)} {outcome:9} {seconds:5.0f} s  {mutant.name}", flush=True)
+            print(
+                f"{number:4}/{len(mutants)} {outcome:9} {seconds:5.0f} s  {mutant.name}", flush=True
+            )
         outcomes[mutant.name] = outcome
     return outcomes
 
@@ -160,7 +162,7 @@ def summarize(outcomes: dict[str, str]) -> bool:
     for name, outcome in outcomes.items():
         files.setdefault(name.partition(": ")[0], []).append(outcome)
     print(f"\n{'file':36} {'mutants':>8} {'killed':>8} {'survived':>9} {'equivalent':>11}")
-    for file, results in sorted(files.items()) + [("total", list(outcomes.values()))]:
+    for file, results in [*sorted(files.items()), ("total", list(outcomes.values()))]:
         survived, equivalent = results.count("survived"), results.count("equivalent")
         killed = len(results) - survived - equivalent
         print(f"{file:36} {len(results):8} {killed:8} {survived:9} {equivalent:11}")

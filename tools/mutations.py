@@ -109,14 +109,16 @@ def _negated_below(test: ast.AST) -> bool:
     match test:
         case ast.UnaryOp(op=ast.Not()):
             return True
-        case ast.Compare(ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() | ast.In() | ast.NotIn()]):
+        case ast.Compare(
+            ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() | ast.In() | ast.NotIn()]
+        ):
             return True
     return False
 
 
 def _replacements(parent: ast.AST, field: str, node: ast.AST) -> Iterator[ast.AST]:
-    conditional = isinstance(parent, ast.If | ast.IfExp | ast.While)
-    if field == "test" and conditional and not _negated_below(node):
+    conditional = isinstance(parent, ast.If | ast.IfExp | ast.While) and field == "test"
+    if conditional and isinstance(node, ast.expr) and not _negated_below(node):
         yield ast.UnaryOp(ast.Not(), node)
     match node:
         case ast.BinOp() | ast.BoolOp() | ast.AugAssign() if type(node.op) in OPERATORS:
