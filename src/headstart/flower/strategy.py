@@ -22,7 +22,7 @@ from headstart.flower import wire
 from headstart.flower.answers import rejection
 from headstart.flower.errors import CODES, NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.session import Session, Update
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 
 
 @dataclass
@@ -108,7 +108,7 @@ class HeadstartStrategy(Strategy):
         if len(exchange.updates) < self.needed:
             return None, None
         loss = session.advance(list(exchange.updates.values()))
-        model = named_arrays(whole(session.algorithm.model(session.state), session.parts))
+        model = named_arrays(merge_frozen(session.algorithm.model(session.state), session.parts))
         return wire.array_record(model), MetricRecord({"loss": loss})
 
     @property
