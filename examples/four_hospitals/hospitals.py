@@ -15,8 +15,8 @@ from headstart.data.example_pool import Pool
 from headstart.data.federated import ClientData, FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.errors import DataError
-from headstart.flower.settings import SiteConfig
-from headstart.flower.site import read_site_data
+from headstart.flower.federation_config import SiteConfig
+from headstart.flower.site.orders import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"
