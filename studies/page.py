@@ -7,37 +7,37 @@ from pathlib import Path
 
 from headstart.atomic_files import write_bytes, write_text
 from headstart.report.figures import rendered
-from studies.numbers import markdown, seeds_of
-from studies.quick import is_small
+from studies.registry import STUDIES
+from studies.seed_statistics import describe_seeds, markdown_table
+from studies.small_versions import is_small
 from studies.stored_results import Results
-from studies.studies import STUDIES
 from studies.study import Claim, Record, Section
 
 IMAGES = "images/reproduction"
 
 HEAD = """\
-# Do the papers' results come out?
+# Reproduction of the papers' results
 
-Every experiment of the two papers, run from raw data by one command each, and some beyond them.
+Every experiment of the two papers, and some beyond them. One command runs each from raw data.
 
 ```sh
 export HEADSTART_DATA=…                   # the folder with MNIST, CIFAR-10 and the others
-headstart data list                       # what is there, and how to get what is not
-headstart reproduce                       # the experiments and what is done of each
+headstart data list                       # what is available, and how to get the rest
+headstart reproduce                       # the experiments and their progress
 headstart reproduce {example}
 ```
 
-Stop a command whenever you like: what is done stays, and the same command goes on from there.
-The small files in [results](../studies/results) hold every number with its configuration,
-seed, versions and machine; `make reproduction-page` makes this page from them and runs nothing.
+You can stop a command at any time: the same command resumes where it stopped. The small files in
+[results](../studies/results) hold every number with its configuration, seed, versions and machine.
+`make reproduction-page` writes this page from them and trains nothing.
 **P** is Per-FedAvg (Fallah, Mokhtari, Ozdaglar 2020), **G** the generalized framework
 (Jamali, Saber, Bae).
 
 ## Verdicts
 
-Worked out from the stored results. A claim of several parts *holds* if the 95 % interval of
-every part lies where the claim says, and *does not hold* if one lies entirely elsewhere;
-otherwise it is *undecided*.
+Computed from the stored results. A claim with several parts *holds* if the 95 % interval of every
+part lies where the claim says. It *does not hold* if one interval lies entirely elsewhere.
+Otherwise it is *undecided*.
 
 {verdicts}
 """
@@ -45,7 +45,7 @@ otherwise it is *undecided*.
 
 SMALL = """\
 ⚠ **Made with `--quick`**: small networks and few rounds on the embedded digits. This shows that
-the way from data to page works; the numbers and verdicts below say nothing about the papers."""
+the pipeline from data to page works. The numbers and verdicts say nothing about the papers."""
 
 
 def build_page(results: Path, page: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def verdict_table(sections: Mapping[str, Section]) -> str:
         for name, section in sections.items()
         for claim in section.claims
     ]
-    return markdown(["claim", "verdict"], rows).replace("---:", "---")
+    return markdown_table(["claim", "verdict"], rows).replace("---:", "---")
 
 
 def _section(name: str, section: Section, records: Sequence[Record], results: Path) -> str:
@@ -118,8 +118,8 @@ def _made(records: Sequence[Record]) -> str:
     cores = sorted({record["host"]["cores"] for record in good})
     versions = sorted({f"jax {record['host']['versions']['jax']}" for record in good})
     return (
-        f"<sub>{len(records)} runs, {seeds_of(records)} each; {hours:.1f} hours of computing on "
-        f"{' or '.join(map(str, cores))} cores; {', '.join(versions)}.</sub>"
+        f"<sub>{len(records)} runs, {describe_seeds(records)} each; {hours:.1f} hours of computing "
+        f"on {' or '.join(map(str, cores))} cores; {', '.join(versions)}.</sub>"
     )
 
 

@@ -12,7 +12,7 @@ from headstart.report.figures import style, whole_ticks
 from headstart.report.lines import Line
 from headstart.report.palette import COLOURS, GREY, Look
 from headstart.simulation.statistics import half_width
-from studies.numbers import of_cell
+from studies.seed_statistics import records_of_cell
 from studies.study import Record
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def curve(
     records: Sequence[Record], cell: str, look: Look, points: Callable[[Record], Points]
 ) -> Line | None:
     """A cell's mean over seeds with its interval; x is averaged over seeds, too."""
-    found = of_cell(records, cell)
+    found = records_of_cell(records, cell)
     if not found:
         return None
     seeds = [points(found[seed]) for seed in sorted(found)]

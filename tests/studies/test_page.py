@@ -13,7 +13,7 @@ from headstart.cli.main import app
 from headstart.errors import HeadstartError
 from studies import STUDIES, Results
 from studies.page import IMAGES, contents
-from studies.quick import ROUNDS
+from studies.small_versions import ROUNDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,4 +122,4 @@ def test_a_study_with_tries_only_has_a_section(tmp_path: Path) -> None:
     Results(tmp_path, "per-fedavg-aruba").add(record("fedavg/try-1", 1000, 0.1, 0.8))
     Results(tmp_path, "natural").add(record("writers/fedavg/try-1", 1000, 0.1, 0.8))
     text, figures = contents(tmp_path)
-    assert "The tries are not finished yet." in text and not figures
+    assert "The trials are not finished yet." in text and not figures

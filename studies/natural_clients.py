@@ -1,4 +1,4 @@
-"""Beyond the papers: clients that differ by nature, not by our design."""
+"""Beyond the papers: clients that differ naturally, not by a constructed partition."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from studies.numbers import Gap, after, claim, gap, markdown, mean, of_cell
 from studies.pictures import curve, figure, looks, over_steps
+from studies.seed_statistics import (
+    Gap,
+    after,
+    gap,
+    make_claim,
+    markdown_table,
+    mean,
+    records_of_cell,
+)
 from studies.settings import NETWORK, algorithm
 from studies.study import Claim, Piece, Record, Section
 from studies.tuning import Contender, grid
@@ -22,27 +30,27 @@ ADAPT_STEPS = 3
 
 
 @dataclass(frozen=True)
-class People:
-    """A data set whose clients are who they are, and how it is learned."""
+class NaturalDataset:
+    """A data set with naturally given clients, and how it is trained."""
 
     key: str
     title: str
-    told: str
-    """What they are, for the page."""
+    description: str
+    """One line for the page."""
     data: Mapping[str, Any]
     model: Mapping[str, Any]
     rounds: int
     participation: float
     common: Mapping[str, Any]
-    """Options of every method."""
+    """Options shared by all methods."""
     tries: Sequence[Mapping[str, float]]
-    cheap: int = 1
-    """So many times the seeds asked for: where runs take a second, intervals need not be wide."""
+    seed_factor: int = 1
+    """How many times the requested seeds to run: fast runs can have narrow intervals."""
     most_clients: int = 10_000
-    """Known clients, and new ones, that are scored."""
+    """The most known clients, and new clients, that are scored."""
 
     def table(self) -> dict[str, Any]:
-        """The experiment without its algorithm."""
+        """Return the experiment without its algorithm."""
         return {
             "rounds": self.rounds,
             "participation": self.participation,
@@ -56,7 +64,7 @@ class People:
         }
 
     def contenders(self) -> list[Contender]:
-        """FedAvg and two meta-gradients, each with the same tries."""
+        """Return FedAvg and two meta-gradients, each with the same trials."""
         inner = {"inner_steps": ADAPT_STEPS}
         return [
             Contender(f"{self.key}/{key}", label, algorithm(key, **self.common, **more), self.tries)
@@ -68,9 +76,9 @@ class People:
         ]
 
 
-WRITERS = People(
+WRITERS = NaturalDataset(
     "writers", "MNIST by writer",
-    "539 writers with 19 to 131 digits train together; 297 other writers join later.",
+    "539 writers with 19 to 131 digits each train together; 297 other writers join later.",
     {"source": "qmnist-writers"}, NETWORK, 400, 0.05,
     {"local_steps": 5, "batch_size": 20},
     [
@@ -78,7 +86,7 @@ WRITERS = People(
         *grid(inner_lr=[0.03, 0.01, 0.003], local_lr=[0.3]),
     ],
 )  # fmt: skip
-ROLES = People(
+ROLES = NaturalDataset(
     "roles", "Shakespeare by role",
     "Next-character prediction for roles with 2,000 characters or more; 89 of 447 join later.",
     {"source": "shakespeare", "new_clients": 89}, {"name": "char-lstm", "hidden": 32}, 100, 0.03,
@@ -90,23 +98,23 @@ ROLES = People(
     ],
     most_clients=60,
 )  # fmt: skip
-HOSPITALS = People(
+HOSPITALS = NaturalDataset(
     "hospitals", "four hospitals",
-    "Heart disease or not; three hospitals train, the fourth joins later; the seed says which.",
+    "Heart disease, yes or no; three hospitals train, the fourth (chosen by the seed) joins later.",
     {"source": "heart-disease", "new_clients": 1}, {"name": "mlp", "hidden": [16]}, 200, 1.0,
     {"local_steps": 5, "batch_size": 16},
     grid(inner_lr=[0.01, 0.03, 0.1], local_lr=[0.0003, 0.001, 0.003, 0.01, 0.03]),
-    cheap=4,
+    seed_factor=4,
 )  # fmt: skip
-WALKERS = People(
+WALKERS = NaturalDataset(
     "walkers", "WISDM by person",
     "Six activities from a phone's accelerometer; 27 people train, 9 join later.",
     {"source": "wisdm", "new_clients": 9}, {"name": "mlp", "hidden": [80, 60]}, 400, 0.3,
     {"local_steps": 5, "batch_size": 16},
     grid(inner_lr=[0.003, 0.01, 0.03], local_lr=[0.01, 0.03, 0.1]),
-    cheap=4,
+    seed_factor=4,
 )  # fmt: skip
-EVERYONE = (WRITERS, ROLES, HOSPITALS, WALKERS)
+NATURAL_DATASETS = (WRITERS, ROLES, HOSPITALS, WALKERS)
 
 
 class NaturalClients:
@@ -118,39 +126,38 @@ class NaturalClients:
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """Tries of every method on every data set, then the best ones.
+        """Return the trials of every method on every data set, then the best with every seed.
 
-        Quick: one data set, since the digits stand for all of them.
+        Quick: one data set, because the digits replace all of them.
         """
         pieces = []
-        for people in EVERYONE[:1] if quick else EVERYONE:
-            more = range(people.cheap * len(seeds))
-            for contender in people.contenders():
-                pieces += contender.pieces(people.table(), more, quick, done, each_client=True)
+        for dataset in NATURAL_DATASETS[:1] if quick else NATURAL_DATASETS:
+            more = range(dataset.seed_factor * len(seeds))
+            for contender in dataset.contenders():
+                pieces += contender.pieces(dataset.table(), more, quick, done, each_client=True)
         return pieces
 
     def section(self, records: Sequence[Record]) -> Section:
-        """For each kind of clients: how good, how much better, after how many steps, for whom."""
+        """Show for each data set the accuracies, the gain per step, and which clients gain."""
         parts, figures, claims = [TEXT.format(steps=ADAPT_STEPS)], {}, []
-        for people in EVERYONE:
-            contenders = [c for c in people.contenders() if mean(records, c.key) is not None]
+        for dataset in NATURAL_DATASETS:
+            contenders = [c for c in dataset.contenders() if mean(records, c.key) is not None]
             if not contenders:
                 continue
-            parts += [f"### {people.title[0].upper()}{people.title[1:]}", people.told]
+            parts += [f"### {dataset.title[0].upper()}{dataset.title[1:]}", dataset.description]
             parts.append(_table(records, contenders))
-            parts.append(f"![{people.title}: accuracy after 0 to 10 steps]({people.key})")
-            parts.append(_who_gains(records, people))
-            figures[people.key] = _curves(records, contenders)
-            claims.append(_claim(records, people))
+            parts.append(f"![{dataset.title}: accuracy after 0 to 10 steps]({dataset.key})")
+            parts.append(_describe_gains(records, dataset))
+            figures[dataset.key] = _curves(records, contenders)
+            claims.append(_claim(records, dataset))
         return Section("\n\n".join(parts), figures, claims)
 
 
 TEXT = """\
-Clients who differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
-(ν = {steps} in training) have the same tries for α and β (eight to fifteen),
-on the known clients' training data only and with a seed of its own. Accuracy in percent, mean
-over clients, then mean ± 95 % interval over seeds; *known* clients took part in training, *new*
-ones did not."""
+Clients that differ because they are different people, roles and hospitals. FedAvg and Per-FedAvg
+(ν = {steps} in training) have the same trials for α and β (eight to fifteen), on the known clients'
+training data only and with a separate seed. Accuracy in percent, mean over clients, then mean
+± 95 % interval over seeds. *Known* clients participated in training, *new* clients did not."""
 GROUPS = ("known", "new")
 
 
@@ -159,14 +166,14 @@ def _table(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
     head = ["method", "options", *(f"{group}, {steps} steps" for group, steps in shown)]
     rows = []
     for contender in contenders:
-        config = next(iter(of_cell(records, contender.key).values()))["config"]["algorithm"]
+        config = next(iter(records_of_cell(records, contender.key).values()))["config"]["algorithm"]
         options = f"α = {config['inner_lr']:g}, β = {config['local_lr']:g}"
         numbers = [
             mean(records, contender.key, partial(after, steps=steps, group=group))
             for group, steps in shown
         ]
         rows.append([contender.label, options, *numbers])
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def _curves(records: Sequence[Record], contenders: Sequence[Contender]) -> Figure:
@@ -181,22 +188,22 @@ def _curves(records: Sequence[Record], contenders: Sequence[Contender]) -> Figur
     )  # fmt: skip
 
 
-def _gain(people: People, records: Sequence[Record], group: str) -> Gap | None:
+def _gain(dataset: NaturalDataset, records: Sequence[Record], group: str) -> Gap | None:
     measure = partial(after, group=group)
-    return gap(records, f"{people.key}/exact", f"{people.key}/fedavg", measure)
+    return gap(records, f"{dataset.key}/exact", f"{dataset.key}/fedavg", measure)
 
 
-def _claim(records: Sequence[Record], people: People) -> Claim:
-    found = [(group, _gain(people, records, group)) for group in GROUPS]
+def _claim(records: Sequence[Record], dataset: NaturalDataset) -> Claim:
+    found = [(group, _gain(dataset, records, group)) for group in GROUPS]
     parts = [
         (g.above(), f"{group} clients after {ADAPT_STEPS} steps: {g}") for group, g in found if g
     ]
-    return claim(f"{people.title}: the meta-learned start beats FedAvg + update", parts)
+    return make_claim(f"{dataset.title}: the meta-learned start beats FedAvg + update", parts)
 
 
-def _who_gains(records: Sequence[Record], people: People) -> str:
-    """Per client, averaged over seeds: who is better off with the meta-learned start."""
-    ours, base = (of_cell(records, f"{people.key}/{m}") for m in ("exact", "fedavg"))
+def _describe_gains(records: Sequence[Record], dataset: NaturalDataset) -> str:
+    """Describe which clients are better off with the meta-learned start, averaged over seeds."""
+    ours, base = (records_of_cell(records, f"{dataset.key}/{m}") for m in ("exact", "fedavg"))
     lines = []
     for group, kind in zip(GROUPS, ("trained", "new"), strict=True):
         gains, sizes = [], []

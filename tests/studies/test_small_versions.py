@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from studies import STUDIES, Results, build_page, carry_out
-from studies.numbers import after, mean, of_cell
+from studies.seed_statistics import after, mean, records_of_cell
 
 pytestmark = pytest.mark.slow
 NEAR = 7.0
@@ -60,7 +60,7 @@ def test_a_quick_study_runs_learns_and_makes_its_page(name: str, folder: Path) -
 def _hessian_free_is_exact_up_to_its_difference_step(results: Results) -> None:
     """α = 0.04 and δ = 10⁻³: the two meta-gradients agree far below one digit's worth."""
     for row in ("cifar-4", "cifar-4-alpha", "cifar-4-different"):
-        pairs = [of_cell(results.records, f"{row}/{m}") for m in ("hessian-free", "exact")]
+        pairs = [records_of_cell(results.records, f"{row}/{m}") for m in ("hessian-free", "exact")]
         for seed in pairs[0]:
             one, other = (after(records[seed]) for records in pairs)
             assert one == pytest.approx(other, abs=1.0), row
@@ -68,6 +68,6 @@ def _hessian_free_is_exact_up_to_its_difference_step(results: Results) -> None:
 
 def _plus_is_plain_after_one_step(results: Results) -> None:
     """ARUBA++ learns from a client's first gradient only for the second step."""
-    plain, plus = (of_cell(results.records, cell) for cell in ("aruba", "aruba-plus"))
+    plain, plus = (records_of_cell(results.records, cell) for cell in ("aruba", "aruba-plus"))
     for seed in plain:
         assert after(plain[seed]) == after(plus[seed])

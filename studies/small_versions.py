@@ -1,7 +1,7 @@
-"""Every experiment small enough for a minute: the embedded digits instead of the real data.
+"""Small versions of all experiments for ``--quick``: embedded digits instead of the real data.
 
-What a quick study shows is that the way from data to page works, and that the methods learn. Its
-numbers say nothing about the papers.
+A quick study takes about a minute. It shows that the pipeline from data to page works and that the
+methods learn. Its numbers say nothing about the papers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from studies.study import Piece, Record
 ROUNDS, CLIENTS, BATCH, HIDDEN = 40, 10, 10, [16]
 QUICK_TRIES = 2
 FASTER = 40.0
-"""Steps are so many times larger: digits have 64 inputs, and there are few rounds."""
+"""The factor on step sizes: digits have 64 inputs, and there are few rounds."""
 
 
-def piece(cell: str, table: dict[str, Any], quick: bool, **options: Any) -> Piece:
-    """A piece with this experiment, or with its small version."""
-    return Piece(cell, Experiment.from_table(small(table) if quick else table), **options)
+def make_piece(cell: str, table: dict[str, Any], quick: bool, **options: Any) -> Piece:
+    """Return a piece with this experiment, or with its small version."""
+    return Piece(cell, Experiment.from_table(shrink(table) if quick else table), **options)
 
 
-def small(table: dict[str, Any]) -> dict[str, Any]:
-    """The same methods and partition on few digits, a small network and few rounds."""
+def shrink(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the same methods and partition with few digits, a small network and few rounds."""
     algorithm = dict(table["algorithm"])
     for step in ("inner_lr", "local_lr"):
         if step in algorithm:
@@ -40,15 +40,15 @@ def small(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_small(record: Record) -> bool:
-    """Whether a result comes from a small version."""
+    """Return whether a result comes from a small version."""
     config = record["config"]
     return config["data"].get("source") == "digits" and config["rounds"] == ROUNDS
 
 
 def _digits(data: dict[str, Any]) -> dict[str, Any]:
-    """The same partition; for clients by nature, a Dirichlet split with some that join later.
+    """Return the same partition; for natural clients, a Dirichlet split with some new clients.
 
-    Every seed gives arrays of the same size, so that programs are compiled once.
+    Every seed gives arrays of the same size, so programs are compiled once.
     """
     natural = "partition" not in data
     partition = "dirichlet" if natural else data["partition"]

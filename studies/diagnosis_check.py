@@ -1,7 +1,8 @@
-"""Is the reading of ``headstart diagnose`` right? What it says, against what training then shows.
+"""Compare the recommendations of ``headstart diagnose`` with the results of training.
 
-Settings are those of the other studies, where training has been done, and digits split from alike
-to entirely different. Every setting is diagnosed with clients and seeds that no training uses.
+The settings are those of the other studies, whose training is done, and digits with partitions from
+identical to completely different clients. Every setting is diagnosed with a seed that no training
+run uses.
 """
 
 from __future__ import annotations
@@ -12,54 +13,54 @@ from typing import Any
 
 from headstart.diagnosis.pilot import Gain
 from headstart.experiments.config import Experiment
-from studies import arxiv1, generalized, natural, table1
-from studies.numbers import FAILS, HOLDS, OPEN, Gap, gap, markdown, of_cell
-from studies.quick import QUICK_TRIES, is_small, small
+from studies import first_version, generalized, natural_clients, table1
+from studies.seed_statistics import FAILS, HOLDS, OPEN, Gap, gap, markdown_table, records_of_cell
 from studies.settings import algorithm
+from studies.small_versions import QUICK_TRIES, is_small, shrink
 from studies.study import Claim, Piece, Record, Section
 from studies.tuning import TUNING_SEED, Contender, grid
 
-ASKED = 10 / 12
-"""The share of settings in which the reading must be right."""
-FEWEST = 12
+REQUIRED_SHARE = 10 / 12
+"""The share of settings in which the recommendation must be right."""
+FEWEST_SETTINGS = 12
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Something to diagnose, and where its training is found."""
+    """A setting to diagnose, and the cells that hold its training results."""
 
     key: str
     title: str
     cells: Sequence[str]
-    """Of the meta-learned start, and of FedAvg."""
+    """The cells of the meta-learned start and of FedAvg."""
     tables: Sequence[Mapping[str, Any]]
-    """Their experiments with the tuning seed; fewer as long as step sizes are not chosen."""
+    """Their experiments with the tuning seed; incomplete until the step sizes are chosen."""
 
     def piece(self, quick: bool) -> Piece | None:
-        """The diagnosis."""
+        """Return the diagnosis to run, or None until the step sizes are chosen."""
         if len(self.tables) < 2:
             return None
-        tables = [small(dict(table)) if quick else table for table in self.tables]
+        tables = [shrink(dict(table)) if quick else table for table in self.tables]
         ours, plain = map(Experiment.from_table, tables)
         return Piece(f"{self.key}/diagnosis", ours, diagnosed_against=plain)
 
 
 DIGITS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "digits-iid": ("digits, dealt at random", {"partition": "iid"}),
+    "digits-iid": ("digits, random split", {"partition": "iid"}),
     "digits-100": ("digits, Dirichlet 100", {"partition": "dirichlet", "alpha": 100.0}),
     "digits-1": ("digits, Dirichlet 1", {"partition": "dirichlet", "alpha": 1.0}),
     "digits-0.1": ("digits, Dirichlet 0.1", {"partition": "dirichlet", "alpha": 0.1}),
     "digits-0.01": ("digits, Dirichlet 0.01", {"partition": "dirichlet", "alpha": 0.01}),
     "digits-groups": ("digits, class groups", {"partition": "class-groups"}),
-    "digits-own": ("digits, everybody's own labels", {"partition": "iid", "own_labels": True}),
+    "digits-own": ("digits, own labels per client", {"partition": "iid", "own_labels": True}),
 }
 TRIES = grid(inner_lr=[0.03, 0.1, 0.3], local_lr=[0.03, 0.1, 0.3])
 MORE_SEEDS = 2
-"""Runs on digits take a second: so many times the seeds asked for."""
+"""Runs on digits take a second, so they use this many times the requested seeds."""
 
 
 def digits_table(key: str) -> dict[str, Any]:
-    """The experiment without its algorithm."""
+    """Return the experiment without its algorithm."""
     data = {"source": "digits", "clients": 20, **DIGITS[key][1]}
     if data["partition"] == "dirichlet":
         data["examples"] = 90
@@ -73,7 +74,7 @@ def digits_table(key: str) -> dict[str, Any]:
 
 
 def digits_contenders(key: str) -> list[Contender]:
-    """FedAvg and Per-FedAvg with the same tries; one local step, as in the demo."""
+    """Return FedAvg and Per-FedAvg with the same trials; one local step, as in the demo."""
     common = {"local_steps": 1, "batch_size": 20}
     return [
         Contender(f"{key}/fedavg", "FedAvg + update", algorithm("fedavg", **common), TRIES),
@@ -83,21 +84,21 @@ def digits_contenders(key: str) -> list[Contender]:
     ]
 
 
-class WouldItPay:
+class DiagnosisCheck:
     """The study."""
 
     name = "diagnosis"
-    title = "Is the diagnosis right?"
-    summary = "what `headstart diagnose` recommends against what training then shows"
+    title = "Accuracy of the diagnosis"
+    summary = "the recommendations of `headstart diagnose` against the results of training"
     reads: Sequence[str] = (
         table1.Table1.name,
-        arxiv1.FirstVersion.name,
+        first_version.FirstVersion.name,
         generalized.Generalized.name,
-        natural.NaturalClients.name,
+        natural_clients.NaturalClients.name,
     )
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """Training on digits, and a diagnosis of every setting; quick: two kinds of digits."""
+        """Return training on digits and a diagnosis of every setting; quick: two partitions."""
         pieces: list[Piece] = []
         keys = ["digits-1", "digits-groups"] if quick else list(DIGITS)
         more = range(len(seeds) * (1 if quick else MORE_SEEDS))
@@ -112,15 +113,15 @@ class WouldItPay:
         return pieces + [p for s in settings if (p := s.piece(quick)) is not None]
 
     def section(self, records: Sequence[Record]) -> Section:
-        """Every setting with both gains; how often they agree."""
+        """Show every setting with both gains, and how often they agree."""
         tries = QUICK_TRIES if any(map(is_small, records)) else None
         rows, right, total = [], 0, 0
         for setting in all_settings(records, tries):
-            found = _compared(records, setting)
+            found = _compare(records, setting)
             if found is None:
                 continue
             diagnosis, truth = found
-            agrees = _pays(truth) == (diagnosis["recommendation"] == "per-fedavg")
+            agrees = _has_gain(truth) == (diagnosis["recommendation"] == "per-fedavg")
             right, total = right + agrees, total + 1
             pilot = diagnosis["pilot"]
             rows.append([
@@ -128,12 +129,12 @@ class WouldItPay:
                 Gain(*pilot["gain_of_meta_learning"]), WORDS[diagnosis["recommendation"]], truth,
                 "yes" if agrees else "**no**",
             ])  # fmt: skip
-        return Section(TEXT.format(table=markdown(HEAD, rows)), claims=[_claim(right, total)])
+        return Section(TEXT.format(table=markdown_table(HEAD, rows)), claims=[_claim(right, total)])
 
 
 HEAD = (
     "setting", "beyond chance: labels", "examples", "pilot: own steps", "pilot: meta-learning",
-    "recommended", "training: meta-learning", "right",
+    "recommended", "training: meta-learning", "correct",
 )  # fmt: skip
 WORDS = {
     "per-fedavg": "Per-FedAvg",
@@ -141,13 +142,14 @@ WORDS = {
     "one-model": "one model",
 }
 TEXT = """\
-*Beyond chance*: the share of clients farther from the mean than chance explains. *Pilot*: what the
-diagnosis measured on training data alone, in all rounds where they are cheap and else in a fifth
-or more: the gain of a few steps on own data from FedAvg's model, and the further gain of starting
-from Per-FedAvg's. *Training*: that
-further gain on held-out data after all rounds, mean ± 95 % over seeds, from the other studies and,
-for digits, from runs with step sizes chosen for both methods. A gain counts if it is at least one
-percentage point and its interval excludes zero. The diagnosis is made with a seed no training uses.
+*Beyond chance* is the share of clients that are farther from the mean than chance explains.
+*Pilot* is what the diagnosis measured on training data alone, with all rounds where they are cheap
+and at least a fifth of them elsewhere: the gain of a few steps on a client's own data from FedAvg's
+model, and the further gain of starting from Per-FedAvg's. *Training* is that further gain on
+held-out data after all rounds, mean ± 95 % interval over seeds. It comes from the other studies
+and, for digits, from runs with step sizes tuned for both methods. A gain counts if it is at least
+one percentage point and its interval excludes zero. The diagnosis uses a seed that no training run
+uses.
 
 {table}"""
 
@@ -156,41 +158,46 @@ def _differences(diagnosis: Mapping[str, Any]) -> list[str]:
     return [f"{100 * diagnosis[k]['share_beyond_chance']:.0f} %" for k in ("labels", "examples")]
 
 
-def _compared(records: Sequence[Record], setting: Setting) -> tuple[Record, Gap] | None:
-    """The stored diagnosis and the gain in training, once both are there."""
-    made = of_cell(records, f"{setting.key}/diagnosis")
+def _compare(records: Sequence[Record], setting: Setting) -> tuple[Record, Gap] | None:
+    """Return the stored diagnosis and the gain in training, or None if one is missing."""
+    diagnoses = records_of_cell(records, f"{setting.key}/diagnosis")
     truth = gap(records, setting.cells[0], setting.cells[1])
-    if not made or truth is None or truth.ci95 is None:
+    if not diagnoses or truth is None or truth.ci95 is None:
         return None
-    return next(iter(made.values()))["diagnosis"], truth
+    return next(iter(diagnoses.values()))["diagnosis"], truth
 
 
-def _pays(truth: Gap) -> bool:
+def _has_gain(truth: Gap) -> bool:
     assert truth.ci95 is not None
     return Gain(truth.mean, truth.ci95).pays
 
 
 def _claim(right: int, total: int) -> Claim:
-    text = "the recommendation of `headstart diagnose` agrees with what training shows"
-    verdict = OPEN if total < FEWEST else HOLDS if right >= ASKED * total else FAILS
-    return Claim(text, verdict, [f"right in {right} of {total} settings (asked: 10 of 12)"])
+    text = "the recommendation of `headstart diagnose` agrees with the result of training"
+    verdict = (
+        OPEN if total < FEWEST_SETTINGS else HOLDS if right >= REQUIRED_SHARE * total else FAILS
+    )
+    return Claim(text, verdict, [f"correct in {right} of {total} settings (required: 10 of 12)"])
 
 
 def all_settings(records: Sequence[Record], tries: int | None = None) -> list[Setting]:
-    """From alike to different, then the papers' and the natural ones."""
+    """Return digits from similar to different clients, then the papers' and natural settings."""
     found = []
     for key, (title, _) in DIGITS.items():
         found.append(
-            _tuned(key, title, digits_table(key), digits_contenders(key), records, "", tries)
+            _tuned_setting(
+                key, title, digits_table(key), digits_contenders(key), records, "", tries
+            )
         )
     for row in table1.ROWS:
         tables = [table1.setting(row, m, TUNING_SEED) for m in ("hessian-free", "fedavg")]
         cells = [f"{table1.Table1.name}:{row.key}/{m}" for m in ("hessian-free", "fedavg")]
         found.append(Setting(row.key, row.title, cells, tables))
-    for r, tau in arxiv1.PANELS[::3]:
-        tables = [arxiv1.setting(r, tau, m, TUNING_SEED) for m in ("exact", "fedavg")]
+    for r, tau in first_version.PANELS[::3]:
+        tables = [first_version.setting(r, tau, m, TUNING_SEED) for m in ("exact", "fedavg")]
         cells = [
-            f"{arxiv1.FirstVersion.name}:{arxiv1.cell(r, tau, m)}" for m in ("exact", "fedavg")
+            f"{first_version.FirstVersion.name}:{first_version.cell(r, tau, m)}"
+            for m in ("exact", "fedavg")
         ]
         title = f"MNIST, ten users, r = {r:g}, τ = {tau}"
         found.append(Setting(f"ten-users-{r:g}-{tau}", title, cells, tables))
@@ -198,20 +205,22 @@ def all_settings(records: Sequence[Record], tries: int | None = None) -> list[Se
     tables = [generalized.setting(nu, "exact", TUNING_SEED) for nu in steps]
     cells = [f"{generalized.Generalized.name}:{generalized.cell(nu)}" for nu in steps]
     found.append(Setting("cifar-dirichlet", "CIFAR-10, Dirichlet 0.01", cells, tables))
-    for people in natural.EVERYONE:
-        plain, _, exact = people.contenders()
-        prefix = f"{natural.NaturalClients.name}:"
+    for dataset in natural_clients.NATURAL_DATASETS:
+        plain, _, exact = dataset.contenders()
+        prefix = f"{natural_clients.NaturalClients.name}:"
         found.append(
-            _tuned(people.key, people.title, people.table(), [plain, exact], records, prefix, tries)
+            _tuned_setting(
+                dataset.key, dataset.title, dataset.table(), [plain, exact], records, prefix, tries
+            )
         )
     return found
 
 
-def _tuned(
+def _tuned_setting(
     key: str, title: str, table: Mapping[str, Any], contenders: Sequence[Contender],
     records: Sequence[Record], prefix: str, tries: int | None,
 ) -> Setting:  # fmt: skip
-    """With the step sizes the tries of each method, FedAvg and ours, have chosen."""
+    """Return the setting with the step sizes that tuning chose for each method."""
     own = [
         {**r, "cell": r["cell"].removeprefix(prefix)}
         for r in records

@@ -1,4 +1,4 @@
-"""P Appendix I, Figure 1a: accuracy against time, and against gradient evaluations."""
+"""P Appendix I, Figure 1a: accuracy against time and against gradient evaluations."""
 
 from __future__ import annotations
 
@@ -10,28 +10,37 @@ from typing import Any
 import numpy as np
 
 from headstart.report.lines import Line
-from studies.numbers import Gap, Mean, claim, gap, markdown, mean, of_cell, seeds_of
 from studies.pictures import Points, curve, figure, looks, over_rounds
-from studies.quick import piece
+from studies.seed_statistics import (
+    Gap,
+    Mean,
+    describe_seeds,
+    gap,
+    make_claim,
+    markdown_table,
+    mean,
+    records_of_cell,
+)
 from studies.settings import METHODS
+from studies.small_versions import make_piece
 from studies.study import Claim, Piece, Record, Section
 from studies.table1 import ROWS
 from studies.table1 import setting as table_setting
 
 ROW = next(row for row in ROWS if row.key == "cifar-4")
-"""The paper does not say which setting its figure shows; Appendix I speaks of this one."""
+"""The paper does not name the setting of its figure; Appendix I discusses this one."""
 ROUNDS = {"fedavg": 4000, "first-order": 2000, "hessian-free": 1000, "exact": 1000}
-"""So that all methods have the same number of gradient evaluations in the end."""
+"""Chosen so that all methods use the same number of gradient evaluations."""
 
 
 def setting(method: str, seed: int) -> dict[str, Any]:
-    """Table 1's experiment, with rounds for equal cost and 40 evaluations."""
+    """Return Table 1's experiment with rounds for equal cost and 40 evaluations."""
     rounds = ROUNDS[method]
     table = table_setting(ROW, method, seed)
     return {**table, "rounds": rounds, "evaluation": {"every": rounds // 40, "adapt_steps": 1}}
 
 
-class Cost:
+class EqualCost:
     """The study."""
 
     name = "per-fedavg-time"
@@ -40,11 +49,13 @@ class Cost:
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """All methods, seed by seed, so that a disturbance of the machine meets all of them."""
-        return [piece(method, setting(method, seed), quick) for seed in seeds for method in METHODS]
+        """Return all methods, seed by seed, so that a slow machine affects all of them alike."""
+        return [
+            make_piece(method, setting(method, seed), quick) for seed in seeds for method in METHODS
+        ]
 
     def section(self, records: Sequence[Record]) -> Section:
-        """Two figures, and the accuracies at equal cost."""
+        """Show two figures and the accuracies at equal cost."""
         look = looks(list(METHODS.values()))
 
         def lines(points: Callable[[Record], Points]) -> list[Line | None]:
@@ -58,24 +69,23 @@ class Cost:
             y="accuracy after one step (%)",
         )
         rows = [
-            [label, *_numbers(records, method)]
+            [label, *_row(records, method)]
             for method, label in METHODS.items()
             if mean(records, method) is not None
         ]
         head = [
             "method", "rounds", "seconds", "ms per round", "at equal work", "at equal time",
         ]  # fmt: skip
-        text = TEXT.format(seeds=seeds_of(records), table=markdown(head, rows))
+        text = TEXT.format(seeds=describe_seeds(records), table=markdown_table(head, rows))
         return Section(text, {"curves": drawn}, _claims(records))
 
 
 TEXT = """\
-CIFAR-10, τ = 4, α = 0.001, the setting of Appendix I (the paper does not say which one its
-figure shows). Rounds are chosen so that all methods have the same number of gradient evaluations
-in the end. *At equal time* is the accuracy at the moment the fastest method of that seed ends.
-Time is the median time of a round times the rounds: compilation and disturbances of the machine
-do not count, evaluation does not either. Accuracy in percent after one step, mean ± 95 %
-interval over {seeds}:
+CIFAR-10, τ = 4, α = 0.001, the setting of Appendix I (the paper does not name the setting of its
+figure). The rounds are chosen so that all methods use the same number of gradient evaluations. *At
+equal time* is the accuracy when the fastest method of that seed ends. Time is the median time per
+round times the number of rounds, without compilation, evaluation or interruptions. Accuracy in
+percent after one step, mean ± 95 % interval over {seeds}:
 
 {table}
 
@@ -84,7 +94,7 @@ interval over {seeds}:
 
 
 def seconds_per_round(record: Record) -> float:
-    """The median over the stretches between evaluations; the first one also compiles."""
+    """Return the median between evaluations, without the first interval, which also compiles."""
     entries = record["training"]
     paces = [
         (b["seconds"] - a["seconds"]) / (b["round"] - a["round"])
@@ -95,40 +105,42 @@ def seconds_per_round(record: Record) -> float:
 
 
 def by_seconds(record: Record) -> Points:
-    """Accuracy in percent against seconds of training."""
+    """Return accuracy in percent against seconds of training."""
     rounds, accuracy = over_rounds()(record)
     pace = seconds_per_round(record)
     return [pace * number for number in rounds], accuracy
 
 
-def at_equal_time(records: Sequence[Record], method: str) -> Mean | None:
-    """Accuracy when the fastest method of each seed has ended."""
-    ours = of_cell(records, method)
+def accuracy_at_equal_time(records: Sequence[Record], method: str) -> Mean | None:
+    """Return the accuracy when the fastest method of each seed has ended."""
+    ours = records_of_cell(records, method)
     values = []
     for seed, record in sorted(ours.items()):
-        others = [of_cell(records, m).get(seed) for m in METHODS]
+        others = [records_of_cell(records, m).get(seed) for m in METHODS]
         ends = [by_seconds(r)[0][-1] for r in others if r is not None]
         values.append(float(np.interp(min(ends), *by_seconds(record))))
     return Mean(values) if values else None
 
 
-def _numbers(records: Sequence[Record], method: str) -> list[Any]:
-    found = of_cell(records, method).values()
+def _row(records: Sequence[Record], method: str) -> list[Any]:
+    found = records_of_cell(records, method).values()
     pace = statistics.mean(map(seconds_per_round, found))
     rounds = next(iter(found))["config"]["rounds"]
     return [
         rounds, f"{pace * rounds:.0f}", f"{1000 * pace:.1f}", mean(records, method),
-        at_equal_time(records, method),
+        accuracy_at_equal_time(records, method),
     ]  # fmt: skip
 
 
 def _claims(records: Sequence[Record]) -> list[Claim]:
     work = gap(records, "hessian-free", "fedavg")
-    times = [at_equal_time(records, m) for m in ("hessian-free", "fedavg")]
+    times = [accuracy_at_equal_time(records, m) for m in ("hessian-free", "fedavg")]
     parts = []
     if times[0] is not None and times[1] is not None:
         time = Gap([a - b for a, b in zip(times[0].values, times[1].values, strict=False)])
         parts.append((time.above(), f"HF − FedAvg + update at equal time: {time}"))
     if work is not None:
         parts.append((work.above(), f"HF − FedAvg + update at equal work: {work}"))
-    return [claim("Per-FedAvg (HF) is more accurate than FedAvg + update for the same cost", parts)]
+    return [
+        make_claim("Per-FedAvg (HF) is more accurate than FedAvg + update for the same cost", parts)
+    ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from study_records import record, training
 
-from studies import cost, numbers
-from studies.numbers import FAILS, HOLDS, OPEN, Gap, claim, gap, mean, verdict
+from studies import equal_cost, seed_statistics
+from studies.seed_statistics import FAILS, HOLDS, OPEN, Gap, combine_verdicts, gap, make_claim, mean
 
 
 def test_a_mean_over_seeds_with_students_interval() -> None:
@@ -26,7 +26,7 @@ def test_differences_are_paired_by_seed_and_leave_out_what_diverged() -> None:
     found = gap(records, "a", "b")
     assert found is not None and found.values == pytest.approx([10, 10, 10])
     assert found.above() == HOLDS
-    assert numbers.diverged(records, "b") == 1
+    assert seed_statistics.count_diverged(records, "b") == 1
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_a_difference_decides_only_with_its_whole_interval(
 
 
 def test_a_claim_holds_if_all_parts_do_and_fails_if_one_does() -> None:
-    assert verdict([HOLDS, HOLDS]) == HOLDS
-    assert verdict([HOLDS, OPEN]) == OPEN
-    assert verdict([HOLDS, OPEN, FAILS]) == FAILS
-    assert verdict([]) == OPEN
-    assert claim("x", [(HOLDS, "a: +1"), (FAILS, "b: -1")]).evidence == [
+    assert combine_verdicts([HOLDS, HOLDS]) == HOLDS
+    assert combine_verdicts([HOLDS, OPEN]) == OPEN
+    assert combine_verdicts([HOLDS, OPEN, FAILS]) == FAILS
+    assert combine_verdicts([]) == OPEN
+    assert make_claim("x", [(HOLDS, "a: +1"), (FAILS, "b: -1")]).evidence == [
         "a: +1: holds",
         "b: -1: does not hold",
     ]
@@ -60,8 +60,10 @@ def test_a_claim_holds_if_all_parts_do_and_fails_if_one_does() -> None:
 def test_time_leaves_out_compilation_and_compares_when_the_fastest_ends() -> None:
     fast = record("fedavg", 0, 0, 0, training=training(0.1, [0, 0.2, 0.4, 0.5], first=60))
     slow = record("hessian-free", 0, 0, 0, training=training(0.4, [0, 0.4, 0.8, 0.9], first=9))
-    assert cost.seconds_per_round(fast) == pytest.approx(0.1)
-    ours, base = (cost.at_equal_time([fast, slow], m) for m in ("hessian-free", "fedavg"))
+    assert equal_cost.seconds_per_round(fast) == pytest.approx(0.1)
+    ours, base = (
+        equal_cost.accuracy_at_equal_time([fast, slow], m) for m in ("hessian-free", "fedavg")
+    )
     # FedAvg ends after 30 · 0.1 = 3 s; the other has then done 7.5 rounds: 0.75 · 40 %
     assert ours is not None and base is not None
     assert ours.mean == pytest.approx(30) and base.mean == pytest.approx(50)

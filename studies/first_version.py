@@ -7,10 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.report.lines import Line
-from studies.numbers import Gap, after, claim, gap, markdown, mean, of_cell, seeds_of
 from studies.pictures import curve, figure, looks, over_rounds
-from studies.quick import piece
+from studies.seed_statistics import (
+    Gap,
+    after,
+    describe_seeds,
+    gap,
+    make_claim,
+    markdown_table,
+    mean,
+    records_of_cell,
+)
 from studies.settings import METHODS, NETWORK, algorithm
+from studies.small_versions import make_piece
 from studies.study import Piece, Record, Section
 
 PANELS = tuple(itertools.product((0.2, 0.4), (5, 10)))
@@ -18,14 +27,14 @@ PANELS = tuple(itertools.product((0.2, 0.4), (5, 10)))
 
 
 def cell(participation: float, local_steps: int, method: str) -> str:
-    """A curve's name."""
+    """Return a curve's name."""
     return f"r{participation:g}-tau{local_steps}/{method}"
 
 
 def setting(participation: float, local_steps: int, method: str, seed: int) -> dict[str, Any]:
-    """The experiment of one curve.
+    """Return the experiment of one curve.
 
-    The paper does not say how many images a user has: as many as its design allows.
+    The paper does not give the number of images of a user: we use as many as its design allows.
     """
     return {
         "label": METHODS[method],
@@ -46,24 +55,24 @@ class FirstVersion:
 
     name = "per-fedavg-arxiv1"
     title = "Per-FedAvg, first arXiv version, Figure 1"
-    summary = "ten users with MNIST: FedAvg, FedAvg + update and Per-FedAvg over the rounds"
+    summary = "ten users with MNIST: accuracy of FedAvg, FedAvg + update and Per-FedAvg by round"
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """Every panel with FedAvg (scored before and after the update) and Per-FedAvg.
+        """Return every panel with FedAvg (scored before and after the update) and Per-FedAvg.
 
         Quick: two panels.
         """
         panels = PANELS[::2] if quick else PANELS
         return [
-            piece(cell(r, tau, method), setting(r, tau, method, seed), quick)
+            make_piece(cell(r, tau, method), setting(r, tau, method, seed), quick)
             for r, tau in panels
             for method in ("fedavg", "first-order", "exact")
             for seed in seeds
         ]
 
     def section(self, records: Sequence[Record]) -> Section:
-        """Four panels, the accuracies in the end, and the paper's two statements."""
+        """Show four panels, the final accuracies, and the paper's two statements."""
         there = [p for p in PANELS if mean(records, cell(*p, "fedavg")) is not None]
         rows, first, second = [], [], []
         for panel in there:
@@ -73,22 +82,24 @@ class FirstVersion:
                 title, mean(records, plain, _before), mean(records, plain),
                 mean(records, per) or "–", mean(records, cell(*panel, "exact")) or "–",
             ])  # fmt: skip
-            update = Gap([after(r) - _before(r) for r in of_cell(records, plain).values()])
+            update = Gap([after(r) - _before(r) for r in records_of_cell(records, plain).values()])
             first.append((update.above(), f"{title}: {update}"))
             better = gap(records, per, plain)
             if better is not None:
                 second.append((better.above(), f"{title}: {better}"))
         head = ["panel", *LABELS]
         claims = [
-            claim("FedAvg gains from one update at test time, in all four panels", first),
-            claim("Per-FedAvg (FO) is better than FedAvg + update, in all four panels", second),
+            make_claim("FedAvg improves with one update at test time, in all four panels", first),
+            make_claim(
+                "Per-FedAvg (FO) is better than FedAvg + update, in all four panels", second
+            ),
         ]
         drawn = figure(
             [(_title(*panel), "round", _lines(records, panel)) for panel in there],
             y="accuracy (%)",
         )
         return Section(
-            TEXT.format(seeds=seeds_of(records), table=markdown(head, rows)),
+            TEXT.format(seeds=describe_seeds(records), table=markdown_table(head, rows)),
             {"panels": drawn},
             claims,
         )
@@ -96,9 +107,9 @@ class FirstVersion:
 
 LABELS = ("FedAvg", "FedAvg + update", "Per-FedAvg (FO)", "Per-FedAvg (exact)")
 TEXT = """\
-n = 10 users, K = 1000 rounds, batches of 50, α = 0.01, β = 0.001. The paper has curves only, of
-one run; the last column is not in it. It does not say how many images a user has: here as many
-as its design allows. Accuracy in percent in the end, mean ± 95 % interval over {seeds}:
+n = 10 users, K = 1000 rounds, batches of 50, α = 0.01, β = 0.001. The paper shows only curves of
+one run, without the last column. It does not give the number of images of a user; we use as many
+as its design allows. Final accuracy in percent, mean ± 95 % interval over {seeds}:
 
 {table}
 

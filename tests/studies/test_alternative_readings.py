@@ -8,7 +8,7 @@ from study_records import record
 
 from headstart.experiments.config import Experiment
 from studies import STUDIES
-from studies.left_open import DIFFERENCE, READINGS, ROWS, TABLE1
+from studies.alternative_readings import DIFFERENCE, READINGS, ROWS, TABLE1
 from studies.table1 import setting
 
 STUDY = STUDIES["left-open"]
@@ -51,11 +51,13 @@ def test_growth_is_the_gain_where_clients_differ_more_minus_the_other_one() -> N
     records += row("squares", usual, 0.3, 0.3) + row("squares", different, 0.3, 0.4)
     section = STUDY.section(records)
     assert "| as printed | +10.0 ± 0.0 | +5.0 ± 0.0 | -5.0 ± 0.0 |" in section.text
-    assert f"| {READINGS[-1].told} | +0.0 ± 0.0 | +10.0 ± 0.0 | +10.0 ± 0.0 |" in section.text
+    assert (
+        f"| {READINGS[-1].description} | +0.0 ± 0.0 | +10.0 ± 0.0 | +10.0 ± 0.0 |" in section.text
+    )
     assert section.claims[0].verdict == "does not hold"
     assert section.claims[0].evidence == [
         "as printed: -5.0 ± 0.0 points: does not hold",
-        f"{READINGS[-1].told}: +10.0 ± 0.0 points: holds",
+        f"{READINGS[-1].description}: +10.0 ± 0.0 points: holds",
     ]
 
 

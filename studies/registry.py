@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from studies.alternative_readings import AlternativeReadings
 from studies.aruba import Aruba
-from studies.arxiv1 import FirstVersion
-from studies.cost import Cost
+from studies.diagnosis_check import DiagnosisCheck
+from studies.equal_cost import EqualCost
+from studies.first_version import FirstVersion
 from studies.generalized import Generalized
-from studies.left_open import LeftOpen
-from studies.natural import NaturalClients
+from studies.natural_clients import NaturalClients
 from studies.study import Study
 from studies.table1 import Table1
-from studies.would_it_pay import WouldItPay
 
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
         Table1(),
-        Cost(),
+        EqualCost(),
         Aruba(),
         FirstVersion(),
         Generalized(),
-        LeftOpen(),
+        AlternativeReadings(),
         NaturalClients(),
-        WouldItPay(),
+        DiagnosisCheck(),
     )
 }
