@@ -26,7 +26,7 @@ from headstart.experiments.directory import RunDirectory
 from headstart.flower.protocol.error_codes import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.simulation import LOSS, Progress
 
@@ -150,7 +150,7 @@ class Ledger:
         self.folder.write_metrics(self.records)  # A hand-out replaces the last evaluation.
         summary = self._summary(scores)
         clients = record.client_rows(scores, session.roster, options.adapt_steps)
-        params = whole(session.algorithm.model(session.state), session.parts)
+        params = merge_frozen(session.algorithm.model(session.state), session.parts)
         objective = session.experiment.objective
         model = PersonalModel(params, session.model, session.schema, objective)
         self.folder.write_results(summary, clients, model)
