@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from studies.page import build_page
 from studies.registry import STUDIES
+from studies.reproduction_page import build_page
 from studies.runner import carry_out
 from studies.stored_results import Results
 from studies.study import Piece, Study

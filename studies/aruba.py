@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from studies.pictures import curve, figure, looks, over_steps
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_steps
 from studies.seed_statistics import (
     after,
     describe_seeds,
@@ -79,7 +79,7 @@ class Aruba:
         there = {key: label for key, label in labels.items() if mean(records, key) is not None}
         if not there:
             return Section("The trials are not finished yet.")
-        look = looks(list(labels.values()))
+        styles = label_styles(list(labels.values()))
         rows = [
             [label, _options(records, key), mean(records, key), _paper(key),
              mean(records, key, lambda r: after(r, PLUS_STEPS))]
@@ -87,8 +87,10 @@ class Aruba:
         ]  # fmt: skip
         head = ["method", "best options", "after one step", "paper", f"after {PLUS_STEPS} steps"]
         table = markdown_table(head, rows).replace("---: ", "--- ", 1)
-        lines = [curve(records, key, look[label], over_steps()) for key, label in there.items()]
-        drawn = figure([("", "adaptation steps", lines)], y="accuracy (%)", height=3.2)
+        lines = [
+            mean_curve(records, key, styles[label], over_steps()) for key, label in there.items()
+        ]
+        panels = curve_panels([("", "adaptation steps", lines)], y_title="accuracy (%)")
         text = TEXT.format(
             seeds=describe_seeds([r for r in records if r["cell"] in there]),
             table=table,
@@ -99,7 +101,7 @@ class Aruba:
             )
             or "not run yet",
         )
-        return Section(text, {"steps": drawn}, _claims(records))
+        return Section(text, {"steps": panels}, _claims(records))
 
 
 TEXT = """\

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.report.lines import Line
-from studies.pictures import Points, curve, figure, looks, over_rounds
+from headstart.report.charts import Line
+from studies.seed_curves import SeedCurve, curve_panels, label_styles, mean_curve, over_rounds
 from studies.seed_statistics import (
     Gap,
     Mean,
@@ -56,17 +56,17 @@ class EqualCost:
 
     def section(self, records: Sequence[Record]) -> Section:
         """Show two figures and the accuracies at equal cost."""
-        look = looks(list(METHODS.values()))
+        styles = label_styles(list(METHODS.values()))
 
-        def lines(points: Callable[[Record], Points]) -> list[Line | None]:
-            return [curve(records, m, look[label], points) for m, label in METHODS.items()]
+        def lines(points: Callable[[Record], SeedCurve]) -> list[Line | None]:
+            return [mean_curve(records, m, styles[label], points) for m, label in METHODS.items()]
 
-        drawn = figure(
+        panels = curve_panels(
             [
                 ("by time", "seconds of training", lines(by_seconds)),
                 ("by work", "gradient evaluations", lines(over_rounds(by="gradient_evaluations"))),
             ],
-            y="accuracy after one step (%)",
+            y_title="accuracy after one step (%)",
         )
         rows = [
             [label, *_row(records, method)]
@@ -77,7 +77,7 @@ class EqualCost:
             "method", "rounds", "seconds", "ms per round", "at equal work", "at equal time",
         ]  # fmt: skip
         text = TEXT.format(seeds=describe_seeds(records), table=markdown_table(head, rows))
-        return Section(text, {"curves": drawn}, _claims(records))
+        return Section(text, {"curves": panels}, _claims(records))
 
 
 TEXT = """\
@@ -104,7 +104,7 @@ def seconds_per_round(record: Record) -> float:
     return statistics.median(paces[1:] or paces)
 
 
-def by_seconds(record: Record) -> Points:
+def by_seconds(record: Record) -> SeedCurve:
     """Return accuracy in percent against seconds of training."""
     rounds, accuracy = over_rounds()(record)
     pace = seconds_per_round(record)

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.report.lines import Line
-from studies.pictures import curve, figure, looks, over_rounds
+from headstart.report.charts import Line
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_rounds
 from studies.seed_statistics import (
     Gap,
     after,
@@ -94,13 +94,13 @@ class FirstVersion:
                 "Per-FedAvg (FO) is better than FedAvg + update, in all four panels", second
             ),
         ]
-        drawn = figure(
+        panels = curve_panels(
             [(_title(*panel), "round", _lines(records, panel)) for panel in there],
-            y="accuracy (%)",
+            y_title="accuracy (%)",
         )
         return Section(
             TEXT.format(seeds=describe_seeds(records), table=markdown_table(head, rows)),
-            {"panels": drawn},
+            {"panels": panels},
             claims,
         )
 
@@ -126,10 +126,10 @@ def _before(record: Record) -> float:
 
 
 def _lines(records: Sequence[Record], panel: tuple[float, int]) -> list[Line | None]:
-    look = looks(LABELS)
+    styles = label_styles(LABELS)
     methods = ("fedavg", "fedavg", "first-order", "exact")
     moments = ("before", "after", "after", "after")
     return [
-        curve(records, cell(*panel, method), look[label], over_rounds(when))
+        mean_curve(records, cell(*panel, method), styles[label], over_rounds(when))
         for label, method, when in zip(LABELS, methods, moments, strict=True)
     ]

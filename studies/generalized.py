@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.pictures import curve, figure, looks, over_rounds
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_rounds
 from studies.seed_statistics import after, describe_seeds, gap, make_claim, markdown_table, mean
 from studies.settings import NETWORK, algorithm
 from studies.small_versions import make_piece
@@ -86,17 +86,17 @@ class Generalized:
         runs = [(nu, "exact") for nu in FIGURE]
         runs += [(ADAPT_STEPS, "first-order"), (ADAPT_STEPS, "hessian-free")]
         there = [run for run in runs if mean(records, cell(*run)) is not None]
-        look = looks([label(*run) for run in runs])
-        drawn = figure(
+        styles = label_styles([label(*run) for run in runs])
+        panels = curve_panels(
             [
-                (title, x, [curve(records, cell(*run), look[label(*run)], over_rounds(by=by))
+                (title, x, [mean_curve(records, cell(*run), styles[label(*run)], over_rounds(by=by))
                             for run in there])
                 for title, x, by in (
                     ("by rounds", "round", "round"),
                     ("by work", "gradient evaluations", "gradient_evaluations"),
                 )
             ],
-            y=f"accuracy after {ADAPT_STEPS} steps (%)",
+            y_title=f"accuracy after {ADAPT_STEPS} steps (%)",
         )  # fmt: skip
         rows = [
             [label(*run), mean(records, cell(*run)), mean(records, cell(*run), mean_over_rounds),
@@ -114,7 +114,7 @@ class Generalized:
             surface=_surface(records),
             surface_seeds=SURFACE_SEEDS,
         )
-        return Section(text, {"curves": drawn}, _claims(records))
+        return Section(text, {"curves": panels}, _claims(records))
 
 
 TEXT = """\

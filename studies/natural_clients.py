@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from studies.pictures import curve, figure, looks, over_steps
+from headstart.report.charts import Panel
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_steps
 from studies.seed_statistics import (
     Gap,
     after,
@@ -22,9 +23,6 @@ from studies.seed_statistics import (
 from studies.settings import NETWORK, algorithm
 from studies.study import Claim, Piece, Record, Section
 from studies.tuning import Contender, grid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ADAPT_STEPS = 3
 
@@ -176,15 +174,15 @@ def _table(records: Sequence[Record], contenders: Sequence[Contender]) -> str:
     return markdown_table(head, rows)
 
 
-def _curves(records: Sequence[Record], contenders: Sequence[Contender]) -> Figure:
-    look = looks([contender.label for contender in contenders])
-    return figure(
+def _curves(records: Sequence[Record], contenders: Sequence[Contender]) -> list[Panel]:
+    styles = label_styles([contender.label for contender in contenders])
+    return curve_panels(
         [
             (f"{group} clients", "adaptation steps",
-             [curve(records, c.key, look[c.label], over_steps(group)) for c in contenders])
+             [mean_curve(records, c.key, styles[c.label], over_steps(group)) for c in contenders])
             for group in GROUPS
         ],
-        y="accuracy (%)",
+        y_title="accuracy (%)",
     )  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headstart.atomic_files import write_bytes, write_text
-from headstart.report.figures import rendered
+from headstart.report.charts import Panel
+from headstart.report.matplotlib_backend import draw_figure, render_figure
 from studies.registry import STUDIES
 from studies.seed_statistics import describe_seeds, markdown_table
 from studies.small_versions import is_small
@@ -14,6 +15,8 @@ from studies.stored_results import Results
 from studies.study import Claim, Record, Section
 
 IMAGES = "images/reproduction"
+COLUMN_WIDTH = 4.6
+"""Of a figure, in inches."""
 
 HEAD = """\
 # Reproduction of the papers' results
@@ -66,9 +69,9 @@ def contents(results: Path) -> tuple[str, dict[str, bytes]]:
         if stored.records:
             records[name], sections[name] = stored.records, study.section(stored.seen)
     figures = {
-        f"{name}-{figure}.svg": rendered(drawn, "svg")
+        f"{name}-{figure}.svg": draw_svg(panels)
         for name, section in sections.items()
-        for figure, drawn in section.figures.items()
+        for figure, panels in section.figures.items()
     }
     verdicts = verdict_table(sections) if sections else "No results are stored yet."
     if any(is_small(record) for found in records.values() for record in found):
@@ -77,6 +80,13 @@ def contents(results: Path) -> tuple[str, dict[str, bytes]]:
     for name, section in sections.items():
         parts.append(_section(name, section, records[name], results))
     return "\n".join(parts), figures
+
+
+def draw_svg(panels: Sequence[Panel]) -> bytes:
+    """Return a figure with at most two panels in a row."""
+    columns = min(len(panels), 2)
+    figure = draw_figure(panels, columns=columns, width=COLUMN_WIDTH * columns)
+    return render_figure(figure, "svg")
 
 
 def verdict_table(sections: Mapping[str, Section]) -> str:

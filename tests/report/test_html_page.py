@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from browser import browse, complaints
 
-from headstart.report.page import render
-from headstart.report.reading import read_comparison, read_run
+from headstart.records import read_comparison, read_run
+from headstart.report.comparison_page import comparison_page
+from headstart.report.html_page import render_html
+from headstart.report.run_page import run_page
 
 Maker = Callable[..., Path]
 PROD = """<script>
@@ -25,21 +27,6 @@ addEventListener("load", () => {
 </script></body>"""
 
 
-def browse(chromium: str, page: Path, profile: Path, *options: str) -> tuple[str, str]:
-    """The page's elements after its scripts have run, and what the browser logged."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-             "--no-first-run", f"--user-data-dir={profile}", "--virtual-time-budget=8000",
-             "--window-size=1200,1600", "--hide-scrollbars", "--enable-logging=stderr"]  # fmt: skip
-    command = [chromium, *flags, *options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout, done.stderr
-
-
-def complaints(log: str) -> list[str]:
-    """What the page's own code or the security policy reported to the console."""
-    return [line for line in log.splitlines() if "CONSOLE" in line]
-
-
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_plots_are_drawn_and_nothing_is_fetched(
@@ -48,8 +35,8 @@ def test_the_plots_are_drawn_and_nothing_is_fetched(
     from matplotlib.image import imread
 
     page = tmp_path / "page.html"
-    whole = read_comparison(make_comparison(tmp_path / "cmp", label="<b>$x$</b>"))
-    page.write_text(render(whole), encoding="utf-8")
+    comparison = read_comparison(make_comparison(tmp_path / "cmp", label="<b>$x$</b>"))
+    page.write_text(render_html(comparison_page(comparison)), encoding="utf-8")
     shot = tmp_path / "page.png"
     dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom", f"--screenshot={shot}")
     # Under `default-src 'none'` every attempt to fetch something is a complaint.
@@ -70,7 +57,7 @@ def test_buttons_change_views_and_hide_lines(
 ) -> None:
     many = [(i / 200, i / 100) for i in range(100)]
     page = tmp_path / "page.html"
-    text = render(read_run(make_run(tmp_path / "run", known=many)))
+    text = render_html(run_page(read_run(make_run(tmp_path / "run", known=many))))
     begin = text.index('<meta http-equiv="Content-Security-Policy"')
     text = text[:begin] + text[text.index(">", begin) + 1 :]
     page.write_text(text.replace("</body>", PROD), encoding="utf-8")

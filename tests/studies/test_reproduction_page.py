@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headstart.cli.main import app
 from headstart.errors import HeadstartError
 from studies import STUDIES, Results
-from studies.page import IMAGES, contents
+from studies.reproduction_page import IMAGES, contents
 from studies.small_versions import ROUNDS
 
 ROOT = Path(__file__).parents[2]

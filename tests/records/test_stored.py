@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import InputError
-from headstart.report.gathering import read
-from headstart.report.reading import Comparison, Run, read_comparison, read_run
+from headstart.records import read_comparison, read_folder, read_run
 
 Maker = Callable[..., Path]
 HEAD = (
@@ -21,18 +20,19 @@ HEAD = (
 
 def test_a_run_is_read_whole(tmp_path: Path, make_run: Maker) -> None:
     run = read_run(make_run(tmp_path / "run", names=["Ann, of York", "Bo"]))
-    assert run.summary.groups["known"].after.mean == pytest.approx(0.9)
-    assert run.summary.groups["new"].before.least == 0.3
+    assert run.summary.scores.primary("known").after.mean == pytest.approx(0.9)
+    assert run.summary.scores.primary("new").before.min == 0.3
     assert [e.round for e in run.evaluations] == [0, 10, 20]
     assert run.evaluations[0].train_loss is None
     assert [c.name for c in run.clients_of("known")][:2] == ["Ann, of York", "Bo"]
     assert len(run.clients_of("new")) == 2
-    assert run.summary.budget.adaptation == 3
+    assert run.summary.gradient_evaluations_per_client.adaptation == 3
 
 
 def test_a_run_without_new_clients(tmp_path: Path, make_run: Maker) -> None:
     run = read_run(make_run(tmp_path / "run", new=()))
-    assert list(run.summary.groups) == list(run.summary.curves) == ["known"]
+    assert run.summary.adaptation is not None
+    assert list(run.summary.scores.groups) == list(run.summary.adaptation.groups) == ["known"]
     assert run.clients_of("new") == []
 
 
@@ -43,8 +43,9 @@ def test_numbers_that_are_not_finite_become_none(tmp_path: Path, make_run: Maker
     rows = (folder / "clients.csv").read_text().replace("0.4,1.0", "nan,")
     (folder / "clients.csv").write_text(rows)
     run = read_run(folder)
-    assert run.summary.groups["known"].after.least is None
-    assert (run.clients[1].before, run.clients[1].after) == (None, None)
+    assert run.summary.scores.primary("known").after.min is None
+    change = run.clients[1]["accuracy"]
+    assert (change.before, change.after) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -88,17 +89,15 @@ def test_other_things_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, says in ((tmp_path / "no", "does not exist"), (tmp_path / "file", "is a file")):
         with pytest.raises(InputError, match=says):
-            read([path])
-    with pytest.raises(InputError, match="nothing to report"):
-        read([])
+            read_folder(path)
 
 
 def test_a_comparison_is_read_with_its_runs(tmp_path: Path, make_comparison: Maker) -> None:
     folder = make_comparison(tmp_path / "cmp", diverged={"0": "not finite at round 3"})
     comparison = read_comparison(folder)
     assert [len(method.runs) for method in comparison.methods] == [2, 2, 0]
-    assert comparison.board.rows[2].diverged == {"0": "not finite at round 3"}
-    assert comparison.board.rows[2].groups == {}
+    assert comparison.record.rows[2].diverged == {"0": "not finite at round 3"}
+    assert comparison.record.rows[2].groups == {}
 
 
 def test_a_comparison_without_its_runs_says_so(tmp_path: Path, make_comparison: Maker) -> None:
@@ -115,42 +114,5 @@ def test_the_verdict_is_worked_out_from_the_interval(
     table = json.loads((folder / "comparison.json").read_text())
     table["rows"][1]["difference"]["known_clients"]["verdict"] = "better"
     (folder / "comparison.json").write_text(json.dumps(table))
-    found = read_comparison(folder).board.rows[1].differences["known"]
-    assert found.verdict == "no difference shown"
-
-
-def test_runs_of_one_label_are_one_method(tmp_path: Path, make_run: Maker) -> None:
-    paths = [make_run(tmp_path / f"a{seed}", label="A", seed=seed) for seed in (0, 1)]
-    paths.append(make_run(tmp_path / "b", known=((0.1, 0.2),), label="B"))
-    together = read(paths)
-    assert isinstance(together, Comparison)
-    assert together.over == "seeds"
-    assert [(m.row.label, len(m.runs)) for m in together.methods] == [("A", 2), ("B", 1)]
-    same, single = (m.row.groups["known"].after for m in together.methods)
-    assert same.ci95 == pytest.approx(0)
-    assert single.ci95 is None
-    assert together.board.baseline is None
-
-
-def test_single_runs_keep_their_interval_over_clients(tmp_path: Path, make_run: Maker) -> None:
-    paths = [make_run(tmp_path / name, label=name) for name in ("A", "B")]
-    together = read(paths)
-    assert isinstance(together, Comparison)
-    assert together.over == "clients"
-    assert together.methods[0].row.groups["known"].after.ci95 == pytest.approx(0.1)
-
-
-def test_equal_labels_and_seeds_are_told_apart_by_folder(tmp_path: Path, make_run: Maker) -> None:
-    paths = [make_run(tmp_path / name, label="A") for name in ("slow", "fast")]
-    together = read(paths)
-    assert isinstance(together, Comparison)
-    assert [m.row.label for m in together.methods] == ["A · slow", "A · fast"]
-
-
-def test_a_comparison_among_runs_is_refused(
-    tmp_path: Path, make_run: Maker, make_comparison: Maker
-) -> None:
-    paths = [make_run(tmp_path / "run"), make_comparison(tmp_path / "cmp")]
-    with pytest.raises(InputError, match="is a comparison; report it alone"):
-        read(paths)
-    assert isinstance(read(paths[:1]), Run)
+    difference = read_comparison(folder).record.rows[1].difference("known")
+    assert difference is not None and difference.verdict == "no difference shown"

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import InputError, OutputError
+from headstart.records import StoredComparison, StoredRun, read_comparison, read_run
 from headstart.report import make_report
-from headstart.report.gathering import read
-from headstart.report.page import default_out, render
-from headstart.report.reading import read_comparison, read_run
+from headstart.report.html_page import render_html
+from headstart.report.page_files import default_out, page_of
+from headstart.report.side_by_side import read_folders
 
 Maker = Callable[..., Path]
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
@@ -53,6 +54,10 @@ class Outline(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join("".join(self.texts).replace("\xa0", " ").split())
+
+
+def render(stored: StoredRun | StoredComparison) -> str:
+    return render_html(page_of(stored))
 
 
 def page_of_run(folder: Path) -> Outline:
@@ -162,7 +167,7 @@ def test_several_runs_go_where_they_are_told(
     assert out == tmp_path / "deep" / "both.html"
     assert (tmp_path / "deep" / "both-figures" / "clients.svg").exists()
     monkeypatch.chdir(tmp_path)
-    together = read(paths)
+    together = read_folders(paths)
     assert default_out(together) == Path("report.html")
     page = Outline(render(together))
     assert "headstart report A" in page.text
