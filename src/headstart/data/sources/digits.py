@@ -27,7 +27,7 @@ SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 @cache
 def load() -> Pool:
-    """Return 1,797 grey images of 8 × 8 pixels with values 0 … 16; read once, since they are few."""
+    """Return 1,797 grey images of 8 × 8 pixels with values 0 … 16; read only once."""
     content = _read_content()
     pixels = np.frombuffer(content, np.uint8, IMAGES * 64)
     labels = np.frombuffer(content, np.uint8, offset=IMAGES * 64)
