@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from headstart import heterogeneity
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.errors import ConfigError
 from headstart.heterogeneity import (
+    estimate_similarity,
     label_bound,
     label_distributions,
-    suggested_by_examples,
     total_variation,
     wasserstein,
 )
@@ -85,7 +86,7 @@ def test_what_distances_say() -> None:
     apart = total_variation(federation([0, 0], [[0], [1]])).to_mean  # 1/2 each
     assert label_bound(apart, B=3) == pytest.approx(3)
     moved = wasserstein(federation([0, 2], [[0]] * 2), how="exact")
-    found = suggested_by_examples(moved, L_z=2, rho_z=3)
+    found = estimate_similarity(moved, L_z=2, rho_z=3)
     assert found.gamma_G / found.gamma_H == pytest.approx(2 / 3)
     assert found.gamma_G == pytest.approx(2 * np.sqrt(moved.mean_square))
 
@@ -129,3 +130,11 @@ def test_a_shifted_client_is_beyond_chance() -> None:
     found = wasserstein(federation([0, 0, 0, 9], [[0]] * 4))
     assert found.beyond_chance[3] and np.argmax(found.to_mean) == 3
     assert not wasserstein(federation([0, 0, 0, 0], [[0]] * 4)).beyond_chance.any()
+
+
+@pytest.mark.parametrize("sizes", [(6, 9), (5, 10), (7, 7)])
+def test_transport_of_unequal_clouds_is_an_assignment_of_copies(sizes: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    cost = rng.uniform(size=sizes)
+    assigned = heterogeneity._assignment_cost(cost, math.lcm(*sizes))
+    assert heterogeneity._transport_cost(cost) == pytest.approx(assigned, abs=1e-9)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.app.message.message import make_message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -88,4 +89,4 @@ def _delivered(message: Message, number: str) -> Message:
         created_at=about.created_at, ttl=about.ttl, message_type=about.message_type,
         src_task_id=about.src_task_id, dst_task_id=about.dst_task_id,
     )  # fmt: skip
-    return Message(message.content, metadata=metadata)
+    return make_message(metadata, content=message.content)

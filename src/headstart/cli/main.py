@@ -23,7 +23,7 @@ from headstart.cli import (
     run,
 )
 from headstart.errors import DataWarning, HeadstartError, ProcessLostError
-from headstart.extensions import search_in
+from headstart.extensions import search_modules_in
 from headstart.machine import use_all_cores, use_compilation_cache
 
 app = typer.Typer(
@@ -50,7 +50,7 @@ def main() -> None:
     use_compilation_cache()
     use_all_cores()
     if sys.argv[1:2] != ["federate"]:  # there a server's word must not import a site's own files
-        search_in(Path())
+        search_modules_in(Path())
     warnings.showwarning = _show_warning
     try:
         app()

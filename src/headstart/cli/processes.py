@@ -17,7 +17,7 @@ import typer
 from headstart.errors import ProcessLostError
 from headstart.experiments.checkpoint import checkpoints
 from headstart.experiments.directory import RunDirectory
-from headstart.machine import cores
+from headstart.machine import count_cores
 
 Child: TypeAlias = "subprocess.Popen[bytes]"
 LOOPBACK = "127.0.0.1"
@@ -28,7 +28,7 @@ GRACE_SECONDS = 5.0
 def launch(words: list[str], folder: Path, processes: int, devices: int | None) -> None:
     """Run ``headstart run`` in so many processes and wait; if one is lost, end them all."""
     coordinator = f"{LOOPBACK}:{free_port()}"
-    share = devices or max(1, cores() // processes)
+    share = devices or max(1, count_cores() // processes)
     command = [
         sys.executable,
         "-P",

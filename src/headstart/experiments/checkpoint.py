@@ -23,7 +23,7 @@ from safetensors.numpy import save
 from headstart.atomic_files import write_bytes
 from headstart.errors import CheckpointError
 from headstart.simulation.simulation import LOSS, Progress
-from headstart.trees import Tree, names
+from headstart.trees import Tree, leaf_names
 
 FORMAT = "headstart-checkpoint-1"
 MODEL_FORMAT = "headstart-model-1"
@@ -129,13 +129,13 @@ def read_checked(path: Path, format: str) -> tuple[dict[str, Any], dict[str, np.
 def named_arrays(tree: Tree) -> dict[str, np.ndarray]:
     """The leaves under their names, as safetensors stores them."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return dict(zip(names(tree), leaves, strict=True))
+    return dict(zip(leaf_names(tree), leaves, strict=True))
 
 
 def fill(frame: Tree, tensors: dict[str, np.ndarray], path: Path | str) -> Tree:
     """The tree of the frame's shape with the stored numbers in it."""
     leaves, structure = jax.tree.flatten(frame)
-    labels = names(frame)
+    labels = leaf_names(frame)
     if set(labels) != set(tensors):
         odd = sorted(set(labels) ^ set(tensors))[0]
         raise CheckpointError(f"{path} does not fit this run: {odd} is in only one of the two")

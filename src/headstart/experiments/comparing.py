@@ -25,7 +25,7 @@ from headstart.experiments.describing import described
 from headstart.experiments.run import Run
 from headstart.experiments.training import train
 from headstart.models.model import Model
-from headstart.models.objectives import Given
+from headstart.models.objectives import ObjectiveLike
 from headstart.options import require_at_least
 from headstart.parts import Parts
 
@@ -76,7 +76,7 @@ def compare(
     seeds: int | Sequence[int] = 5,
     participation: float = 0.5,
     evaluation: EvaluationOptions | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     parts: Parts | None = None,
     baseline: str | None = None,
     out: str | Path | None = None,
@@ -141,7 +141,7 @@ def _plan(
     rounds: int,
     participation: float,
     evaluation: EvaluationOptions,
-    objective: Given,
+    objective: ObjectiveLike,
     parts: Parts | None,
 ) -> Experiment:
     return described(

@@ -18,7 +18,7 @@ from headstart.errors import InputError, OutputError
 from headstart.experiments.config import Experiment, read_toml
 from headstart.experiments.record import as_csv
 from headstart.experiments.run import PersonalModel
-from headstart.extensions import nothing_from
+from headstart.extensions import refuse_imports_from
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RunDirectory:
         """The configuration the run was made with."""
         if not (self.path / "config.toml").exists():
             raise InputError(f"{self.path} is not a run: it has no config.toml")
-        with nothing_from(self.path):
+        with refuse_imports_from(self.path):
             return Experiment.from_table(read_toml(self.path / "config.toml"))
 
     def schema(self) -> Schema:

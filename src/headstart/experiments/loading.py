@@ -17,8 +17,8 @@ from headstart.experiments.directory import RunDirectory
 from headstart.experiments.run import Run
 from headstart.keys import Keys
 from headstart.models.model import Model
-from headstart.models.objectives import Given, objective_for
-from headstart.parts import prepare
+from headstart.models.objectives import ObjectiveLike, make_objective
+from headstart.parts import prepare_training
 from headstart.simulation.rounds import memory_for_all
 from headstart.simulation.simulation import Progress
 
@@ -28,7 +28,7 @@ def load_run(
     *,
     model: Model | None = None,
     algorithm: Algorithm | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     data: FederatedDataset | None = None,
 ) -> Run:
     """A finished run from its folder, ready to personalise.
@@ -50,14 +50,14 @@ def _load(
     folder: RunDirectory,
     model: Model | None,
     algorithm: Algorithm | None,
-    objective: Given,
+    objective: ObjectiveLike,
     data: FederatedDataset | None,
 ) -> Run:
     experiment, summary, schema = folder.experiment(), folder.summary(), folder.schema()
     model = model or experiment.build_model()
     plain = algorithm or experiment.build_algorithm()
     key = Keys.from_seed(experiment.seed).init
-    prepared = prepare(experiment.parts, model, plain, key, schema)
+    prepared = prepare_training(experiment.parts, model, plain, key, schema)
 
     def start() -> tuple[Any, Any]:
         state = prepared.algorithm.init(prepared.params)
@@ -82,7 +82,7 @@ def _load(
         algorithm=prepared.algorithm,
         state=progress.state,
         schema=schema,
-        objective=objective_for(model, schema, judged),
+        objective=make_objective(model, schema, judged),
         memory=progress.memory,
         parts=prepared.parts,
         experiment=experiment,

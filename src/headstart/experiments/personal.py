@@ -16,7 +16,7 @@ from headstart.errors import ConfigError, DataError, OutputError
 from headstart.experiments.directory import RunDirectory
 from headstart.experiments.loading import load_run
 from headstart.experiments.run import PersonalModel, Run
-from headstart.models.objectives import objective_for
+from headstart.models.objectives import make_objective
 from headstart.options import require_at_least
 
 
@@ -95,7 +95,7 @@ def scored(
 ) -> dict[str, Any]:
     """Every metric before and after adaptation, and which is the primary one."""
     found = {"before": before.score(x, y), "after": after.score(x, y)}
-    objective = objective_for(after.model, after.schema, after.objective)
+    objective = make_objective(after.model, after.schema, after.objective)
     values = {
         f"{name}_{when}": value if math.isfinite(value) else None
         for name in objective.metrics

@@ -23,9 +23,9 @@ from headstart.experiments.describing import described
 from headstart.experiments.directory import RunDirectory
 from headstart.experiments.progress import shown
 from headstart.experiments.run import Run
-from headstart.machine import agreed, leads
+from headstart.machine import broadcast_from_leader, is_leader
 from headstart.models.model import Model
-from headstart.models.objectives import Given
+from headstart.models.objectives import ObjectiveLike
 from headstart.parts import Parts
 from headstart.simulation.evaluation import AdaptOn
 from headstart.simulation.simulation import Progress, Simulation
@@ -44,7 +44,7 @@ def train(
     participation: float = 0.5,
     seed: int = 0,
     evaluation: EvaluationOptions | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     parts: Parts | None = None,
     label: str = "",
     out: str | Path | None = None,
@@ -86,7 +86,7 @@ def train(
         data, model, algorithm, participation=participation, seed=seed, layout=layout,
         evaluate_at_most=options.max_clients, objective=objective, parts=parts,
     )  # fmt: skip
-    folder = None if out is None or not leads() else RunDirectory(Path(out))
+    folder = None if out is None or not is_leader() else RunDirectory(Path(out))
     going_on = resume and folder is not None and folder.path.exists()
     if going_on and folder is not None:
         _refuse_other(folder, experiment)
@@ -109,7 +109,7 @@ def run_experiment(
 
     ``data`` is what ``experiment.build_data()`` would give, if the caller has it already.
     """
-    folder = RunDirectory(out) if leads() else None
+    folder = RunDirectory(out) if is_leader() else None
     if resume and folder is not None:
         _refuse_other(folder, experiment)
     data = experiment.build_data() if data is None else data
@@ -219,7 +219,7 @@ class _Training:
             self.progress, self.records = checkpoint.progress, checkpoint.records
             self.seconds = checkpoint.seconds
             self.evaluation_seconds = checkpoint.evaluation_seconds
-        if agreed(checkpoint is not None):
+        if broadcast_from_leader(checkpoint is not None):
             self.progress = self._same_everywhere(self.progress)
         if self.folder is not None:
             self.folder.write_metrics(self.records)
@@ -248,7 +248,7 @@ class _Training:
         self.progress = self.simulation.advance(self.progress, rounds)
         took = time.perf_counter() - begin
         self.seconds += took
-        took = float(agreed(took))
+        took = float(broadcast_from_leader(took))
         if took < PIECE_SECONDS:
             self.piece = min(2 * self.piece, 256)
         elif took > 2 * PIECE_SECONDS:
@@ -260,11 +260,11 @@ class _Training:
         """A process without the folder does not know the records: their last round tells it all
         that matters to it, which evaluation is done already.
         """
-        last = agreed(self.records[-1]["round"] if self.records else -1)
+        last = broadcast_from_leader(self.records[-1]["round"] if self.records else -1)
         if not self.records and last >= 0:
             self.records = [{"round": int(last)}]
-        state, memory = agreed((progress.state, progress.memory))
-        return Progress(int(agreed(progress.round)), state, memory, progress.log)
+        state, memory = broadcast_from_leader((progress.state, progress.memory))
+        return Progress(int(broadcast_from_leader(progress.round)), state, memory, progress.log)
 
     def _evaluate_if_due(self) -> None:
         now = self.progress.round
@@ -296,7 +296,7 @@ class _Training:
         self.listener.evaluated(entry)
         if now < self.rounds:
             why = self.listener.stops()
-            if agreed(why is not None):  # of several processes the first decides
+            if broadcast_from_leader(why is not None):  # of several processes the first decides
                 self.stopped = why or "as process 0 decided"
 
     def _stationarity(self) -> dict[str, float]:
@@ -395,7 +395,7 @@ class _Training:
 def _refuse_unequal_data(digest: str) -> None:
     """Processes on several hosts build the data themselves: they must have built the same."""
     mine = np.frombuffer(digest.encode().ljust(16)[:16], np.uint8)
-    if not np.array_equal(agreed(mine), mine):
+    if not np.array_equal(broadcast_from_leader(mine), mine):
         raise DataError(
             f"this process has other data (digest {digest}) than process 0; give all processes "
             "the same experiment and the same data files"

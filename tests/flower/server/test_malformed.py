@@ -80,7 +80,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
 METADATA = {"protocol": str(PROTOCOL), "kind": "answer", "record": "{}"}
 
 
-def message(body: bytes = b"", metadata: Any = METADATA, **arrays: Any) -> bytes:
+def message(body: bytes = b"", /, metadata: Any = METADATA, **arrays: Any) -> bytes:
     """A safetensors file whose header says anything of its arrays."""
     return with_header(json.dumps({"__metadata__": metadata, **arrays}).encode(), body)
 
@@ -161,7 +161,7 @@ MESSAGES: dict[str, bytes] = {
     "length NaN": with_header(b'{"__metadata__": {}, "a": {"data_offsets": [0, NaN]}}'),
     "length of 5,000 digits": with_header(b'{"a": ' + b"9" * 5000 + b"}"),
     "array named twice": with_header(TWICE),
-    "a thousand arrays": message(**{str(n): array([0], 0) for n in range(1000)}),
+    "a thousand arrays": message(b"", METADATA, **{str(n): array([0], 0) for n in range(1000)}),
     "body shorter than its arrays": message(b"abc", a=array([4])),
     "body longer than its arrays": message(b"\0" * 20, a=array([4])),
 }

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import content_of, packed
+from headstart.algorithms.cohort import pack_update, reply_arrays
 from headstart.algorithms.contract import Part, Reply, Task
 from headstart.errors import CheckpointError, DataError
 from headstart.flower.protocol.encoding import Bounds, decode
@@ -45,7 +45,7 @@ class AnswerChecks:
         reply = self._reply_shapes()
         self._update_shapes = reply["update"]
         self.reply_shapes = jax.eval_shape(
-            lambda: packed(
+            lambda: pack_update(
                 jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), reply),
                 session.algorithm.bits_per_number,
             )
@@ -133,7 +133,7 @@ class AnswerChecks:
             # Models are compared, not updates: those of honest sites differ by large factors.
             moved = scale(update.reply.update, session.algorithm.update_scale)
             model = add(broadcast.params, moved)
-            norms[update.client] = _norm((model, content_of(update.reply)["parts"]))
+            norms[update.client] = _norm((model, reply_arrays(update.reply)["parts"]))
         median = float(np.median(list(norms.values()))) if len(norms) >= 3 else np.inf
         outliers = {}
         for client, size in norms.items():
@@ -185,7 +185,7 @@ class AnswerChecks:
             algorithm, key = session.algorithm, session.keys.init
             sent, memory = algorithm.broadcast(state, key), algorithm.init_memory(state)
             task = Task(session.objective, (x, y), start, count, 1, session.parts)
-            return content_of(algorithm.client_update(sent, memory, task, key)[0])
+            return reply_arrays(algorithm.client_update(sent, memory, task, key)[0])
 
         return jax.eval_shape(reply, session.state, x, y, number, number)
 

@@ -30,7 +30,7 @@ from headstart.experiments.results import (
 from headstart.flower.federation_errors import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records import (
     ADAPTED_ON_TEST,
     ByteCounts,
@@ -196,7 +196,7 @@ class RunRecord:
         session, steps = self.session, self.session.experiment.evaluation.adapt_steps
         refuse_diverged(scores, session.roster, steps, session.round)
         self.folder.write_evaluations(self.evaluations)  # The last one may have been replaced.
-        params = whole(session.algorithm.model(session.state), session.parts)
+        params = merge_frozen(session.algorithm.model(session.state), session.parts)
         model = PersonalModel(params, session.model, session.schema, session.experiment.objective)
         model.save(self.folder.model_file, algorithm=session.algorithm.name)
         clients = client_results(scores, session.roster, steps)

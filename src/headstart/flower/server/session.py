@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Info, Reply, Sent
 from headstart.data.schema import Schema
 from headstart.experiments.config import Experiment, read_toml
@@ -22,7 +22,7 @@ from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol.messages import Assignment, Order, Scoring
 from headstart.flower.server.roster import Roster
 from headstart.keys import Keys
-from headstart.parts import prepare
+from headstart.parts import prepare_training
 from headstart.records.federation import SiteScores
 from headstart.records.tensor_files import named_arrays
 from headstart.simulation.evaluation import Scores, scores_from_sums
@@ -49,7 +49,7 @@ class Session:
             experiment, schema, federation, run,
         )  # fmt: skip
         self.model, self.keys = experiment.build_model(), Keys.from_seed(experiment.seed)
-        self.algorithm, params, self.parts = prepare(
+        self.algorithm, params, self.parts = prepare_training(
             experiment.parts, self.model, experiment.build_algorithm(), self.keys.init, schema
         )
         self.objective = experiment.build_objective(self.model, schema)
@@ -150,7 +150,7 @@ class Session:
         They are summed in the order of the clients' numbers, whichever site answers first.
         """
         ordered = sorted(updates, key=lambda update: update.client)
-        cohort = cohort_of(
+        cohort = build_cohort(
             [update.reply for update in ordered],
             asked=self.active,
             exist=self.roster.known_clients,

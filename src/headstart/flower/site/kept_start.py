@@ -11,7 +11,7 @@ from headstart.algorithms.contract import Memory, State
 from headstart.errors import CheckpointError, ConfigError
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol.messages import Assignment
-from headstart.flower.site.training_setup import TrainingSetup
+from headstart.flower.site.site_setup import SiteSetup
 from headstart.records.base import JsonTable
 from headstart.records.tensor_files import named_arrays, read_checked, restore, write_checked
 from headstart.trees import Tree
@@ -61,7 +61,7 @@ class KeptStart:
         """Read the file."""
         header, tensors = read_checked(path, START_FORMAT)
         assignment = _assignment(header, path)
-        setup = TrainingSetup.from_assignment(assignment)
+        setup = SiteSetup.from_assignment(assignment)
 
         def start() -> Tree:
             state = setup.first_state()

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import content_of, packed
+from headstart.algorithms.cohort import pack_update, reply_arrays
 from headstart.algorithms.contract import Algorithm, Info, Memory, Reply, State, Task
 from headstart.errors import CheckpointError, DataError, DivergedError
 from headstart.experiments import PersonalModel
@@ -32,9 +32,9 @@ from headstart.flower.protocol.messages import (
 from headstart.flower.site.kept_start import PERSONAL_FILE, START_FILE, KeptStart
 from headstart.flower.site.site_data import CachedSiteData
 from headstart.flower.site.site_memory import SiteMemory
-from headstart.flower.site.training_setup import TrainingSetup
+from headstart.flower.site.site_setup import SiteSetup
 from headstart.machine import use_compilation_cache
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records.federation import SiteScores, SiteSizes
 from headstart.records.tensor_files import named_arrays, restore
 from headstart.simulation.evaluation import score_client
@@ -84,7 +84,7 @@ class _Execution:
 
     def __init__(self, site: Site, order: Order) -> None:
         self.order, self.assignment = order, order.assignment
-        self.setup = TrainingSetup.from_assignment(order.assignment)
+        self.setup = SiteSetup.from_assignment(order.assignment)
         self.folder = site.folder(order.assignment.run)
         self.memory = SiteMemory(self.folder)
         data = site.data.read(self.setup.schema)
@@ -130,7 +130,7 @@ class _Execution:
             part_weights={name: float(part.weight) for name, part in reply.parts.items()},
             loss=float(info["loss"]),
         )
-        return report, named_arrays(packed(content_of(reply), algorithm.bits_per_number))
+        return report, named_arrays(pack_update(reply_arrays(reply), algorithm.bits_per_number))
 
     def score(self, scoring: Scoring) -> SiteScores:
         """Return sums over the held-out examples after each number of adaptation steps.
@@ -157,7 +157,7 @@ class _Execution:
         KeptStart(path, self.assignment, state, memory, self.order.round, steps).write()
         key = setup.keys.adaptation(self.assignment.client)
         personal = _personalize(setup.algorithm, state, memory, self.task, key, steps)
-        params = whole(personal, setup.parts)
+        params = merge_frozen(personal, setup.parts)
         model = PersonalModel(params, setup.model, setup.schema, setup.objective)
         model.save(self.folder / PERSONAL_FILE, algorithm=setup.algorithm.name)
 

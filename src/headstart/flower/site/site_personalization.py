@@ -16,9 +16,9 @@ from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.site.kept_start import PERSONAL_FILE, KeptStart
 from headstart.flower.site.site_data import read_site_data
-from headstart.flower.site.training_setup import TrainingSetup
+from headstart.flower.site.site_setup import SiteSetup
 from headstart.options import require_at_least
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records import PersonalResult
 from headstart.trees import all_finite
 
@@ -47,7 +47,7 @@ def personalize_site(
     model_file = out or start.path.with_name(PERSONAL_FILE)
     if model_file.suffix != ".safetensors":
         raise OutputError(f"--out {model_file} must end in .safetensors")
-    setup = TrainingSetup.from_assignment(start.assignment)
+    setup = SiteSetup.from_assignment(start.assignment)
     own = read_site_data(config, setup.schema).client(0)
     examples = (jnp.asarray(own.x_train), jnp.asarray(own.y_train))
     count = len(own.y_train)
@@ -56,7 +56,7 @@ def personalize_site(
     personalize = jax.jit(setup.algorithm.personalize)
 
     def adapt(steps: int) -> PersonalModel:
-        params = whole(personalize(start.state, start.memory, task, key, steps), setup.parts)
+        params = merge_frozen(personalize(start.state, start.memory, task, key, steps), setup.parts)
         return PersonalModel(params, setup.model, setup.schema, setup.objective)
 
     before, after = adapt(0), adapt(steps)
