@@ -167,7 +167,7 @@ def group_panels(
 
 def metric_limits(lines: Sequence[Line], metric: Metric) -> tuple[float, float]:
     """Return the range of the y axis: shares up to 100 %, other metrics from or to zero."""
-    values = [v for line in lines for v in (*line.y, *line.low) if v is not None]
+    values = [v for line in lines for v in (*line.y, *line.low, *line.high) if v is not None]
     if metric.is_share:
         return floor_to_ten(values) - 1, 101
     return 1.08 * min([0.0, *values]), 1.08 * max([0.0, *values]) or 1.0

@@ -52,7 +52,7 @@ def clients_chart(run: StoredRun) -> Chart:
         )
         return Chart(key, title, caption, [View("", by_size, "clients")])
     caption = (
-        f"Number of clients at each {metric.word} (up to {MOST_ROWS} clients: a row each); or "
+        f"Number of clients at each {metric.word}, or a row per client where there are few; or "
         f"every client as a dot: above the diagonal it {above} by adaptation, below it {below}."
     )
     each = [scatter_panel(clients, group, metric) for group, clients in parts.items()]
