@@ -15,8 +15,23 @@ from headstart.diagnosis.pilot import Pilot
 from headstart.diagnosis.reading import Reading, more_than_labels
 from headstart.heterogeneity import Distances
 from headstart.metric import DASH
-from headstart.report import Command, Folded, Glossary, Page, Section, Table, write_page
-from headstart.report.charts import Axis, Chart, Guide, HeatMap, Panel, Points, View, shorten
+from headstart.report import (
+    Axis,
+    Chart,
+    Command,
+    Folded,
+    Glossary,
+    Guide,
+    HeatMap,
+    Page,
+    PageSection,
+    Panel,
+    Points,
+    Table,
+    View,
+    write_page,
+)
+from headstart.report.charts import shorten
 from headstart.report.palette import BLUE
 
 MOST_SHOWN = 50
@@ -48,7 +63,7 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
         f"{_labels(about)}",
         headline=[reading.title, *reading.sentences],
         sections=[
-            Section(
+            PageSection(
                 "Results",
                 [
                     clients_table(diagnosis),
@@ -60,10 +75,10 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
             distances_chart(diagnosis),
             labels_chart(diagnosis),
             gains_chart(diagnosis),
-            Section("Clients to look at", [farthest_table(diagnosis)]),
-            Section("What to do next", next_commands(reading)),
-            Section("How to read this page", [WORDS]),
-            Section(
+            PageSection("Clients to look at", [farthest_table(diagnosis)]),
+            PageSection("What to do next", next_commands(reading)),
+            PageSection("How to read this page", [WORDS]),
+            PageSection(
                 "How it was made", [Folded("Cost and command", facts=facts(diagnosis, command))]
             ),
         ],
