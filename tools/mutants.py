@@ -40,7 +40,7 @@ PASS_MARK = 0.9
 
 TESTS = {
     "meta.py": ["tests/test_meta.py", "tests/test_first_layer.py"],
-    "trees.py": ["tests/test_trees.py", "tests/test_parts.py"],
+    "trees.py": ["tests/test_trees.py", "tests/test_parts.py", "tests/test_aggregation.py"],
     "aggregation": ["tests/test_aggregation.py"],
     "algorithms": ["tests/algorithms", "tests/simulation/test_rounds.py"],
     "simulation": ["tests/simulation", "tests/test_aggregation.py"],
