@@ -28,5 +28,8 @@ def test_only_the_update_is_packed() -> None:
 
 
 def test_the_weighted_mean_by_hand() -> None:
-    parts = [Part(jnp.array([1.0, 2.0]), 1.0), Part(jnp.array([5.0, 0.0]), 3.0)]
+    parts = [
+        Part(jnp.array([1.0, 2.0]), jnp.array(1.0)),
+        Part(jnp.array([5.0, 0.0]), jnp.array(3.0)),
+    ]
     np.testing.assert_allclose(weighted_mean(parts), [4.0, 0.5])
