@@ -48,7 +48,7 @@ def _divide_by_ten(setting: Setting, *steps: str) -> Setting:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TableReading:
     """One way to choose what the text does not specify."""
 
     key: str
@@ -72,18 +72,18 @@ LEVEL = ("mnist-4", DIFFERENCE[0])
 """One row of each data set, to compare accuracies with the printed ones."""
 SHOWN = ("mnist-4", "cifar-4", *DIFFERENCE)
 """All rows with τ = 4, which are cheaper."""
-AS_PRINTED = Reading("table", "as printed", lambda setting: setting, SHOWN)
+AS_PRINTED = TableReading("table", "as printed", lambda setting: setting, SHOWN)
 READINGS = (
-    Reading("slow", "β = 0.0001", lambda s: _divide_by_ten(s, "local_lr"), LEVEL),
-    Reading(
+    TableReading("slow", "β = 0.0001", lambda s: _divide_by_ten(s, "local_lr"), LEVEL),
+    TableReading(
         "mean-loss", "loss divided by the number of classes (α and β a tenth)",
         lambda s: _divide_by_ten(s, "inner_lr", "local_lr"), SHOWN, seeds=2,
     ),
-    Reading(
+    TableReading(
         "one-batch", "one batch for all evaluations of a local step",
         lambda s: _with_algorithm(s, same_batch=True), DIFFERENCE, PRINTED[1:],
     ),
-    Reading(
+    TableReading(
         "squares", "squared errors, activated outputs, first weights of Langelaar's program",
         lambda s: {**s, "model": {"name": "mlp-squares", "hidden": [80, 60]}}, DIFFERENCE,
     ),
@@ -206,7 +206,7 @@ def _rows(records: Sequence[Record]) -> list[list[Any]]:
     return lines
 
 
-def _format_both(records: Sequence[Record], reading: Reading, key: str, method: str) -> str:
+def _format_both(records: Sequence[Record], reading: TableReading, key: str, method: str) -> str:
     cell = reading.cell(key, method)
     found = [mean(records, cell, measure) for measure in (after, on_test)]
     text = " / ".join("–" if value is None else str(value) for value in found)
@@ -215,7 +215,7 @@ def _format_both(records: Sequence[Record], reading: Reading, key: str, method: 
     return f"{text} ({ROWS[key].paper[method][0]:.1f})"
 
 
-def _growths(records: Sequence[Record]) -> list[tuple[Reading, list[Gap]]]:
+def _growths(records: Sequence[Record]) -> list[tuple[TableReading, list[Gap]]]:
     """Return each reading's gain in both rows, and the second minus the first, paired by seed."""
     found = []
     for reading in (AS_PRINTED, *READINGS):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.report.charts import Line
+from headstart.report import Line
 from studies.seed_curves import SeedCurve, curve_panels, label_styles, mean_curve, over_rounds
 from studies.seed_statistics import (
     Gap,

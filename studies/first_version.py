@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.report.charts import Line
+from headstart.report import Line
 from studies.seed_curves import curve_panels, label_styles, mean_curve, over_rounds
 from studies.seed_statistics import (
     Gap,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.report.charts import Panel
+from headstart.report import Panel
 from studies.seed_curves import curve_panels, label_styles, mean_curve, over_steps
 from studies.seed_statistics import (
     Gap,

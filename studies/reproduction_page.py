@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headstart.atomic_files import write_bytes, write_text
-from headstart.report.charts import Panel
-from headstart.report.matplotlib_backend import draw_figure, render_figure
+from headstart.report import Panel, draw_figure, render_figure
 from studies.registry import STUDIES
 from studies.seed_statistics import describe_seeds, markdown_table
 from studies.small_versions import is_small

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from headstart.records import half_width
-from headstart.report.charts import Axis, Line, Panel
-from headstart.report.palette import COLOURS, GREY, SeriesStyle
+from headstart.report import Axis, Line, Panel, SeriesStyle, method_styles
 from studies.seed_statistics import records_of_cell
 from studies.study import Record
 
@@ -18,9 +17,8 @@ SeedCurve = tuple[Sequence[float], Sequence[float]]
 
 
 def label_styles(labels: Sequence[str]) -> dict[str, SeriesStyle]:
-    """Return grey for the first label, which the others are compared with, then one colour each."""
-    colours = [GREY, *COLOURS]
-    return {label: SeriesStyle(label, label, colours[i]) for i, label in enumerate(labels)}
+    """Return styles; the first label is grey, because the others are compared with it."""
+    return method_styles(labels, baseline=labels[0])
 
 
 def mean_curve(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headstart.experiments.config import Experiment
-from headstart.report.charts import Panel
+from headstart.report import Panel
 
 ADDED_LATER = (("algorithm", "same_batch", False),)
 """Options younger than stored results, with the value at which everything is as it was."""

@@ -6,6 +6,7 @@ wheel with the pinned versions of ``constraints.txt`` and nothing else.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -71,7 +72,11 @@ def use(python: Path, folder: Path) -> None:
     run(command, "compare", *plans, "--seeds", "1", "--out", "runs", cwd=folder)
     require((folder / "runs" / "report.html").exists(), "the demo wrote no report.html")
     study = subprocess.run(
-        [command, "reproduce", "per-fedavg-table1"], cwd=folder, capture_output=True, text=True
+        [command, "reproduce", "per-fedavg-table1"],
+        cwd=folder,
+        env=clean_variables(),
+        capture_output=True,
+        text=True,
     )
     lines = study.stderr.strip().splitlines()
     require(study.returncode == 2, f"headstart reproduce ended with code {study.returncode}")
@@ -87,10 +92,17 @@ def environment(folder: Path) -> Path:
 
 def run(*words: str | Path, cwd: Path | None = None) -> None:
     """Run a command; end when it fails."""
-    done = subprocess.run([str(word) for word in words], cwd=cwd, check=False)
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=clean_variables(), check=False
+    )
     require(
         done.returncode == 0, f"failed with code {done.returncode}: {' '.join(map(str, words))}"
     )
+
+
+def clean_variables() -> dict[str, str]:
+    """Return the environment without what could lead Python back to the checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def require(condition: bool, otherwise: str) -> None:

@@ -97,6 +97,11 @@ def join(joining: Joining) -> None:
         ) from None
 
 
+def shares_run() -> bool:
+    """Return whether this process has joined others that share one run."""
+    return jax.distributed.is_initialized()
+
+
 def is_leader() -> bool:
     """Whether this process is the one that writes and speaks."""
     return jax.process_index() == 0

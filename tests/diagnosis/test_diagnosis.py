@@ -27,7 +27,7 @@ from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
 from headstart.experiments.config import Experiment
 from headstart.heterogeneity import Distances
-from headstart.report import Section, Table
+from headstart.report import PageSection, Table
 from headstart.report.charts import Chart
 from headstart.simulation.statistics import half_width
 
@@ -200,8 +200,8 @@ def test_clients_that_are_alike_stand_side_by_side() -> None:
     assert {frozenset(order[:2]), frozenset(order[2:])} == {frozenset((0, 2)), frozenset((1, 3))}
 
 
-def _parts(section: Section | Chart) -> list[Any]:
-    assert isinstance(section, Section)
+def _parts(section: PageSection | Chart) -> list[Any]:
+    assert isinstance(section, PageSection)
     return list(section.parts)
 
 

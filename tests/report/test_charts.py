@@ -115,3 +115,15 @@ def test_names_are_moved_apart() -> None:
     assert all(b - a >= 5 for a, b in pairwise(placed))
     assert placed[0] == 50.0
     assert placed[-1] <= 101
+
+
+def test_plotly_knows_every_property(
+    tmp_path: Path, make_run: Maker, make_comparison: Maker
+) -> None:
+    from plotly.graph_objects import Figure
+
+    run = read_run(make_run(tmp_path / "run", known=many(100), adapt_on="test"))
+    comparison = read_comparison(make_comparison(tmp_path / "cmp"))
+    charts = [*page_of(run).charts, *page_of(comparison).charts]
+    panels = [panel for chart in charts for view in chart.views for panel in view.panels]
+    assert all(Figure(plotly_panel(panel)).data for panel in panels)

@@ -197,8 +197,19 @@ def test_the_same_numbers_give_the_same_page(tmp_path: Path, make_run: Maker) ->
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, headstart.report; "
-        "print(sorted({'matplotlib', 'plotly', 'jinja2', 'rich'} & set(sys.modules)))"
+        "print(sorted({'jax', 'matplotlib', 'plotly', 'jinja2', 'rich'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
     assert done.stdout.strip() == "[]"
+
+
+def test_the_documented_page_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text.split("## Other pages")[1], re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    page = Outline((tmp_path / "mine.html").read_text(encoding="utf-8"))
+    assert "The loss falls from 2.3 to 0.7." in page.text
+    assert len(json.loads(page.data)["loss"][0]) == 1
+    assert {path.name for path in (tmp_path / "mine-figures").iterdir()} == {"loss.png", "loss.svg"}

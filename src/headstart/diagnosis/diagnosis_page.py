@@ -15,8 +15,23 @@ from headstart.diagnosis.pilot import Pilot
 from headstart.diagnosis.reading import Reading, more_than_labels
 from headstart.heterogeneity import Distances
 from headstart.metric import DASH
-from headstart.report import Command, Folded, Glossary, Page, Section, Table, write_page
-from headstart.report.charts import Axis, Chart, Guide, HeatMap, Panel, Points, View, shorten
+from headstart.report import (
+    Axis,
+    Chart,
+    Command,
+    Folded,
+    Glossary,
+    Guide,
+    HeatMap,
+    Page,
+    PageSection,
+    Panel,
+    Points,
+    Table,
+    View,
+    write_page,
+)
+from headstart.report.charts import shorten
 from headstart.report.palette import BLUE
 
 MOST_SHOWN = 50
@@ -48,7 +63,7 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
         f"{_labels(about)}",
         headline=[reading.title, *reading.sentences],
         sections=[
-            Section(
+            PageSection(
                 "Results",
                 [
                     clients_table(diagnosis),
@@ -60,10 +75,10 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
             distances_chart(diagnosis),
             labels_chart(diagnosis),
             gains_chart(diagnosis),
-            Section("Clients to look at", [farthest_table(diagnosis)]),
-            Section("What to do next", next_commands(reading)),
-            Section("How to read this page", [WORDS]),
-            Section(
+            PageSection("Clients to look at", [farthest_table(diagnosis)]),
+            PageSection("What to do next", next_commands(reading)),
+            PageSection("How to read this page", [WORDS]),
+            PageSection(
                 "How it was made", [Folded("Cost and command", facts=facts(diagnosis, command))]
             ),
         ],
@@ -261,7 +276,7 @@ def distances_chart(diagnosis: Diagnosis) -> Chart:
         "Which clients are alike",
         "Dark: far apart. Clients that are alike are next to each other.",
         [
-            View(name, [_distances_panel(diagnosis, distances, measure)], "distances")
+            View(name, [_distances_panel(diagnosis, distances, measure, name.title())], "distances")
             for name, distances, measure in kinds
         ],
     )
@@ -321,16 +336,21 @@ def order_of(distances: Distances) -> np.ndarray:
     return leaves_list(linkage(near, "average", optimal_ordering=True))
 
 
-def _distances_panel(diagnosis: Diagnosis, distances: Distances, measure: str) -> Panel:
+def _distances_panel(diagnosis: Diagnosis, distances: Distances, measure: str, title: str) -> Panel:
     order = order_of(distances)
     names = _names(diagnosis, distances.clients[order])
     values = distances.pairwise[np.ix_(order, order)].copy()
     np.fill_diagonal(values, np.nan)  # distances of 0 to itself would only widen the scale
-    return _heat_panel(values, "client", names, names, measure)
+    return _heat_panel(values, "client", names, names, measure, title)
 
 
 def _heat_panel(
-    values: np.ndarray, x_title: str, x_names: Sequence[str], y_names: Sequence[str], title: str
+    values: np.ndarray,
+    x_title: str,
+    x_names: Sequence[str],
+    y_names: Sequence[str],
+    measure: str,
+    title: str = "",
 ) -> Panel:
     shown = [[None if np.isnan(v) else round(float(v), 4) for v in row] for row in values]
     texts = [
@@ -341,7 +361,8 @@ def _heat_panel(
     return Panel(
         Axis(x_title, (-0.5, len(x_names) - 0.5), few),
         Axis("client", (len(y_names) - 0.5, -0.5), tuple(y_names)),
-        [HeatMap(shown, texts, title)],
+        [HeatMap(shown, texts, measure)],
+        title,
         height=max(260, 110 + 15 * len(y_names)),
     )
 

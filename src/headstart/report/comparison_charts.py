@@ -11,9 +11,8 @@ from headstart.report.curves import (
     UNIT_TITLES,
     Unit,
     When,
-    group_panels,
     groups_of,
-    line_panel,
+    line_panels,
     method_adaptation,
     method_learning,
     method_loss,
@@ -56,8 +55,8 @@ def differences_chart(comparison: StoredComparison) -> Chart:
 def adaptation_chart(comparison: StoredComparison) -> Chart:
     """Return the metric against adaptation steps, a panel for each group."""
     metric, steps = comparison.metric, comparison.record.adapt_steps
-    lines = {group: method_adaptation(comparison, group) for group in groups_of(comparison)}
-    panels = group_panels(lines, Axis(STEPS_TITLE, whole=True), metric.title, metric, steps)
+    lines = {GROUP_NAMES[g]: method_adaptation(comparison, g) for g in groups_of(comparison)}
+    panels = line_panels(lines, Axis(STEPS_TITLE, whole=True), metric.title, metric, steps)
     return Chart(
         "adaptation",
         "How many adaptation steps a client needs",
@@ -76,8 +75,8 @@ def learning_chart(comparison: StoredComparison) -> Chart:
         _learning_view(comparison, "before", "round", "learning-before"),
     ]
     if loss := method_loss(comparison, "round"):
-        panel = line_panel(loss, Axis("round", whole=True), "training loss", "", LOSS)
-        views.append(View("training loss", [panel], "training-loss"))
+        panels = line_panels({"": loss}, Axis("round", whole=True), "training loss", LOSS)
+        views.append(View("training loss", panels, "training-loss"))
     caption = f"Mean over clients. {_band(comparison)}"
     return Chart("learning", "How training went", caption, views, _legend(comparison))
 
@@ -98,8 +97,9 @@ def clients_chart(comparison: StoredComparison) -> Chart:
 
 def _learning_view(comparison: StoredComparison, when: When, unit: Unit, figure: str) -> View:
     metric, x = comparison.metric, Axis(UNIT_TITLES[unit], whole=True)
-    lines = {g: method_learning(comparison, g, when, unit) for g in groups_of(comparison)}
-    panels = group_panels(lines, x, metric.titled(when), metric)
+    groups = groups_of(comparison)
+    lines = {GROUP_NAMES[g]: method_learning(comparison, g, when, unit) for g in groups}
+    panels = line_panels(lines, x, metric.titled(when), metric)
     return View(f"{when}, by {unit.replace('_', ' ')}", panels, figure)
 
 

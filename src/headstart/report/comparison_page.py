@@ -13,7 +13,7 @@ from headstart.records import (
 from headstart.report.charts import with_warning
 from headstart.report.comparison_charts import comparison_charts
 from headstart.report.curves import groups_of
-from headstart.report.page_parts import Command, Folded, Page, Section, Table
+from headstart.report.page_parts import Command, Folded, Page, PageSection, Table
 from headstart.report.shared_parts import (
     before_and_after,
     budget_table,
@@ -53,7 +53,7 @@ def comparison_page(comparison: StoredComparison) -> Page:
         alarms=alarms(record.rows),
         notes=notes(comparison),
         sections=[
-            Section(
+            PageSection(
                 "Results",
                 [
                     *(methods_table(comparison, group) for group in groups_of(comparison)),
@@ -61,9 +61,9 @@ def comparison_page(comparison: StoredComparison) -> Page:
                 ],
             ),
             *with_warning(comparison_charts(comparison), warning),
-            Section("What to do next", next_commands(comparison)),
-            Section("How to read this page", [explain_words(comparison.over, record.metric)]),
-            Section(
+            PageSection("What to do next", next_commands(comparison)),
+            PageSection("How to read this page", [explain_words(comparison.over, record.metric)]),
+            PageSection(
                 "How it was made",
                 [*configs, *(host_facts(finished[0].runs[0].summary.host) if finished else [])],
             ),

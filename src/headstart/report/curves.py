@@ -21,7 +21,6 @@ from headstart.records import (
 )
 from headstart.report.charts import Axis, Guide, Line, Numbers, Panel
 from headstart.report.palette import BLUE, GREY, GROUP_COLOURS, SKY, SeriesStyle, method_styles
-from headstart.report.wording import GROUP_NAMES
 
 When = Literal["before", "after"]
 Unit = Literal["round", "gradient_evaluations"]
@@ -147,27 +146,18 @@ def method_adaptation(comparison: StoredComparison, group: str) -> list[Line]:
     return [line for line in lines if line is not None]
 
 
-def line_panel(
-    lines: Sequence[Line], x: Axis, y_title: str, title: str, metric: Metric, steps: int = 0
-) -> Panel:
-    """Return a panel of lines; ``steps`` is where a dotted line stands."""
-    y = Axis(y_title, metric_limits(lines, metric))
-    return Panel(x, y, lines, title, [Guide(x=steps)] if steps else ())
-
-
-def group_panels(
+def line_panels(
     lines: Mapping[str, Sequence[Line]], x: Axis, y_title: str, metric: Metric, steps: int = 0
 ) -> list[Panel]:
-    """Return a panel for each group of clients, all with the same y axis."""
+    """Return a panel for each title, with the same y axis and a dotted line at ``steps``."""
     y = Axis(y_title, metric_limits([line for each in lines.values() for line in each], metric))
     guides = [Guide(x=steps)] if steps else ()
-    names = {group: GROUP_NAMES[group] for group, each in lines.items() if each}
-    return [Panel(x, y, lines[group], name, guides) for group, name in names.items()]
+    return [Panel(x, y, each, title, guides) for title, each in lines.items() if each]
 
 
 def metric_limits(lines: Sequence[Line], metric: Metric) -> tuple[float, float]:
     """Return the range of the y axis: shares up to 100 %, other metrics from or to zero."""
-    values = [v for line in lines for v in (*line.y, *line.low) if v is not None]
+    values = [v for line in lines for v in (*line.y, *line.low, *line.high) if v is not None]
     if metric.is_share:
         return floor_to_ten(values) - 1, 101
     return 1.08 * min([0.0, *values]), 1.08 * max([0.0, *values]) or 1.0

@@ -53,7 +53,7 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page under a heading; without any parts it is left out."""
 
     kind: ClassVar = "section"
@@ -68,7 +68,7 @@ class Page:
     title: str
     subtitle: str
     headline: Sequence[str]
-    sections: Sequence[Section | Chart]
+    sections: Sequence[PageSection | Chart]
     warning: str = ""
     """Repeated beside everything it is about."""
     alarms: Sequence[str] = ()

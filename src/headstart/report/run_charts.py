@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headstart.records import StoredRun
 from headstart.report.charts import Axis, Chart, Panel, View
 from headstart.report.client_panels import MOST_ROWS, histogram_panel, rows_panel, scatter_panel
@@ -12,7 +14,7 @@ from headstart.report.curves import (
     Unit,
     group_style,
     groups_of,
-    line_panel,
+    line_panels,
     run_adaptation,
     run_learning,
     run_loss,
@@ -52,7 +54,7 @@ def clients_chart(run: StoredRun) -> Chart:
         )
         return Chart(key, title, caption, [View("", by_size, "clients")])
     caption = (
-        f"Number of clients at each {metric.word} (up to {MOST_ROWS} clients: a row each); or "
+        f"Number of clients at each {metric.word}, or a row per client where there are few; or "
         f"every client as a dot: above the diagonal it {above} by adaptation, below it {below}."
     )
     each = [scatter_panel(clients, group, metric) for group, clients in parts.items()]
@@ -66,14 +68,14 @@ def adaptation_chart(run: StoredRun) -> list[Chart]:
     if not lines:
         return []
     x = Axis(STEPS_TITLE, whole=True)
-    panel = line_panel(lines, x, run.metric.title, "", run.metric, run.summary.adapt_steps)
+    panels = line_panels({"": lines}, x, run.metric.title, run.metric, run.summary.adapt_steps)
     caption = (
         f"Mean {run.metric.word} after 0, 1, 2 … gradient steps on the client's own data. Band: "
         "95 % confidence interval of the mean over clients. Dotted line: the number of steps used "
         "everywhere else on this page."
     )
     title = "How many adaptation steps a client needs"
-    return [Chart("adaptation", title, caption, [View("", [panel], "adaptation")], _legend(run))]
+    return [Chart("adaptation", title, caption, [View("", panels, "adaptation")], _legend(run))]
 
 
 def learning_chart(run: StoredRun) -> Chart:
@@ -115,17 +117,16 @@ def stationarity_chart(run: StoredRun) -> list[Chart]:
 
 def _learning_panels(run: StoredRun, unit: Unit) -> list[Panel]:
     metric, last = run.metric, run.evaluations[-1]
-    per_round = last.gradient_evaluations / last.round if last.round else 0.0
-    gradients = (UNIT_TITLES["gradient_evaluations"], per_round)
-    other = gradients if unit == "round" and per_round else None
-    x = Axis(UNIT_TITLES[unit], whole=True)
+    x, gradients = Axis(UNIT_TITLES[unit], whole=True), last.gradient_evaluations
+    both_units = x
+    if unit == "round" and last.round and gradients:
+        other_unit = (UNIT_TITLES["gradient_evaluations"], gradients / last.round)
+        both_units = replace(x, other_unit=other_unit)
     title = f"{metric.heading} on held-out data"
-    learning = run_learning(run, unit)
-    both_units = Axis(UNIT_TITLES[unit], whole=True, other_unit=other)
-    panels = [line_panel(learning, both_units, metric.title, title, metric)]
-    if loss := run_loss(run, unit):
-        panels.append(line_panel(loss, x, "loss", "Training loss", LOSS))
-    return panels
+    return [
+        *line_panels({title: run_learning(run, unit)}, both_units, metric.title, metric),
+        *line_panels({"Training loss": run_loss(run, unit)}, x, "loss", LOSS),
+    ]
 
 
 def _legend(run: StoredRun) -> list[SeriesStyle]:

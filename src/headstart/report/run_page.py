@@ -8,7 +8,7 @@ from headstart.metric import Metric
 from headstart.records import ADAPTED_ON_TEST, NEW, RunSummary, StoredRun
 from headstart.report.charts import with_warning
 from headstart.report.client_panels import rank_clients
-from headstart.report.page_parts import Command, Folded, Page, Section, Table
+from headstart.report.page_parts import Command, Folded, Page, PageSection, Table
 from headstart.report.run_charts import run_charts
 from headstart.report.shared_parts import (
     before_and_after,
@@ -34,7 +34,7 @@ def run_page(run: StoredRun) -> Page:
         alarms=[f"Failed: {failure}." for failure in summary.failures],
         notes=[f"{summary.note[0].upper()}{summary.note[1:]}."] if summary.note else [],
         sections=[
-            Section(
+            PageSection(
                 "Results",
                 [
                     metric_table(summary),
@@ -43,10 +43,10 @@ def run_page(run: StoredRun) -> Page:
                 ],
             ),
             *with_warning(run_charts(run), warning),
-            Section("Clients to look at", worst_clients_tables(run)),
-            Section("What to do next", next_commands(run)),
-            Section("How to read this page", [explain_words("clients", summary.metric)]),
-            Section(
+            PageSection("Clients to look at", worst_clients_tables(run)),
+            PageSection("What to do next", next_commands(run)),
+            PageSection("How to read this page", [explain_words("clients", summary.metric)]),
+            PageSection(
                 "How it was made",
                 [Folded("Configuration", text=run.config), *host_facts(summary.host)],
             ),

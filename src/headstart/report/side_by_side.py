@@ -13,22 +13,18 @@ from typing import Literal
 
 from headstart.errors import InputError
 from headstart.records import (
-    GROUPS,
-    AdaptationCurves,
-    BeforeAfter,
+    KNOWN,
+    NEW,
     ComparisonRecord,
     ComparisonRow,
-    GroupCurve,
-    GroupScores,
-    Statistic,
     StoredComparison,
     StoredMethod,
     StoredRun,
+    curves_over_seeds,
     is_comparison,
-    mean_or_none,
-    over_seeds,
     read_folder,
     read_run,
+    scores_over_seeds,
 )
 
 Over = Literal["seeds", "clients"]
@@ -95,57 +91,18 @@ def group_by_label(runs: Sequence[StoredRun]) -> dict[str, list[StoredRun]]:
 
 def combine_method(label: str, runs: Sequence[StoredRun], over: Over) -> ComparisonRow:
     """Return one method: means and intervals over seeds, or of a single run over its clients."""
-    first = runs[0].summary
-    seconds = [run.summary.seconds for run in runs]
+    summaries = [run.summary for run in runs]
+    first, seconds = summaries[0], [summary.seconds for summary in summaries]
     single = over == "clients"
-    scores = first.scores.groups if single else {g: _scores(runs, g) for g in GROUPS}
     return ComparisonRow(
         label=label,
         algorithm={"name": first.algorithm},
-        seeds=tuple(run.summary.seed for run in runs if run.summary.seed is not None),
+        seeds=tuple(summary.seed for summary in summaries if summary.seed is not None),
         runs=tuple(str(run.path) for run in runs),
         gradient_evaluations=first.gradient_evaluations,
         gradient_evaluations_per_client=first.gradient_evaluations_per_client,
         seconds=None if None in seconds else sum(filter(None, seconds)),
-        known=scores.get("known"),
-        new=scores.get("new"),
-        adaptation=first.adaptation if single else _curves(runs),
+        known=first.known if single else scores_over_seeds(summaries, KNOWN),
+        new=first.new if single else scores_over_seeds(summaries, NEW),
+        adaptation=first.adaptation if single else curves_over_seeds(summaries),
     )
-
-
-def _scores(runs: Sequence[StoredRun], group: str) -> GroupScores | None:
-    """Return the primary metric over seeds, if every run has the group."""
-    if not all(group in run.summary.scores.groups for run in runs):
-        return None
-    pairs = [run.summary.scores.primary(group) for run in runs]
-    before, after = _over_seeds([p.before for p in pairs]), _over_seeds([p.after for p in pairs])
-    return GroupScores(metrics={runs[0].metric.name: BeforeAfter(before=before, after=after)})
-
-
-def _over_seeds(statistics: Sequence[Statistic]) -> Statistic:
-    """Return mean and interval of the means over clients; percentiles are averaged."""
-    p10, p90 = (mean_or_none([getattr(s, name) for s in statistics]) for name in ("p10", "p90"))
-    return over_seeds([s.mean for s in statistics]).model_copy(update={"p10": p10, "p90": p90})
-
-
-def _curves(runs: Sequence[StoredRun]) -> AdaptationCurves | None:
-    """Return the adaptation curves over seeds, if every run measured the same steps."""
-    curves = [run.summary.adaptation for run in runs]
-    measured = [each for each in curves if each is not None]
-    if len(measured) < len(runs) or len({each.steps for each in measured}) > 1:
-        return None
-    name = runs[0].metric.name
-    groups = {
-        group: _over_seeds_curve([each.groups[group].means[name] for each in measured], name)
-        for group in GROUPS
-        if all(group in each.groups for each in measured)
-    }
-    return AdaptationCurves(
-        steps=measured[0].steps, known=groups.get("known"), new=groups.get("new")
-    )
-
-
-def _over_seeds_curve(curves: Sequence[Sequence[float | None]], name: str) -> GroupCurve:
-    columns = [over_seeds(column) for column in zip(*curves, strict=True)]
-    means = tuple(column.mean for column in columns)
-    return GroupCurve(means={name: means}, ci95=tuple(column.ci95 for column in columns))
