@@ -16,7 +16,7 @@ from headstart.data.federated import ClientData, FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.errors import DataError
 from headstart.flower.federation_config import SiteConfig
-from headstart.flower.site.orders import read_site_data
+from headstart.flower.site.site_data import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"

@@ -22,9 +22,9 @@ from headstart.experiments.config import Experiment, load_experiment
 from headstart.experiments.personal import split_rows
 from headstart.flower.deploy.federation_folder import write_federation
 from headstart.flower.federation_config import FederationConfig, SiteConfig
-from headstart.flower.server.server_app import conduct
+from headstart.flower.server import conduct
 from headstart.flower.site.client_app import app
-from headstart.flower.site.orders import read_site_data
+from headstart.flower.site.site_data import read_site_data
 from headstart.flower.site.site_personalization import personalize_site
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "four_hospitals"))
@@ -199,7 +199,7 @@ def test_a_federation_on_the_files_gives_what_the_simulation_gives(
     sites = {name: folder / "sites" / name / "site.toml" for name in names}
     conduct(LocalGrid(dict.fromkeys(names, app), sites), folder, tmp_path / "run")
     simulated = federated.simulated(pool, folder)
-    made = {name: personalize_site(path) for name, path in sites.items()}
+    made = {name: personalize_site(path).to_table() for name, path in sites.items()}
     for name, found in simulated.items():
         for column, accuracy in found.items():
             assert made[name][column] == pytest.approx(accuracy, abs=1e-6)
