@@ -80,3 +80,9 @@ def test_modules_named_in_the_text_of_the_architecture_page_exist() -> None:
     )
     for name in re.findall(r"`((?:[a-z_]+/)+|[a-z_]+/[a-z_/]+\.py)`", text):
         assert exists(PACKAGE / name) or exists(ROOT / name), name
+
+
+def test_the_overview_of_the_studies_names_every_file() -> None:
+    folder = ROOT / "studies"
+    named = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text(encoding="utf-8")))
+    assert named | {"__init__.py"} == {path.name for path in folder.glob("*.py")}
