@@ -1,9 +1,9 @@
-"""Where a source's files are, and getting them when they are nowhere.
+"""Find a source's files, or download them.
 
-Looked for, in this order: ``$HEADSTART_DATA/<folder>/``, places the operating system's packages
-use, the user's cache; then downloaded into the cache from the source's official home. What is read
-is checked against a known digest of the unpacked content, so a file compressed again is as good as the
-original, and a damaged one is never trained on.
+The search order is ``$HEADSTART_DATA/<folder>/``, the folders of the operating system's packages,
+and the user's cache; then files are downloaded into the cache from the source's official home. The
+unpacked content is checked against a known digest, so a file that was compressed again is fine, and
+a damaged one is never used.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Partition(Protocol):
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Return the rows of the pool per client, and of the official test pool if it assigns them."""
+        """Return rows of the pool per client, and of the official test pool if it assigns them."""
 
 
 @dataclass(frozen=True)
