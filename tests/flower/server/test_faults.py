@@ -211,6 +211,20 @@ def test_a_partial_round_is_weighted_by_who_answered(tmp_path: Path) -> None:
         np.testing.assert_allclose(leaf, mean, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("wait_for_all", [False, True])
+def test_a_trial_waits_for_all_sites(wait_for_all: bool, tmp_path: Path) -> None:
+    """On a slow machine a site may connect after ``min_sites`` others have."""
+    grid = SlowGrid(federation_in(tmp_path / "f", experiment(**ALL)), "site-1", "site-3")
+    conduct(grid, tmp_path / "f", tmp_path / "run", wait_for_all=wait_for_all)
+    first = rounds_of(tmp_path / "run")[0]
+    assert first["trained"] == ["site-0", *["site-1"] * wait_for_all, "site-2"]
+    assert first["scored"] == first["trained"] + ["site-3"] * wait_for_all
+    if wait_for_all:
+        prompt = federation_in(tmp_path / "g", experiment(**ALL))
+        conduct(prompt, tmp_path / "g", tmp_path / "prompt")
+        same_model(tmp_path / "run", tmp_path / "prompt")
+
+
 def test_too_few_sites_end_the_run_clearly_after_a_while(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "f", experiment(**ALL), **QUICK)
     for name in ("site-0", "site-2"):
@@ -336,6 +350,19 @@ def test_memory_is_kept_for_a_round_asked_again(tmp_path: Path) -> None:
         memory.keep(number, {"v": np.full(2, number, np.float32)})
     with pytest.raises(CheckpointError, match="no memory from before round 5"):
         memory.before(5, fresh)
+
+
+class SlowGrid(LocalGrid):
+    """A grid to which some sites connect only after the server has looked three times."""
+
+    def __init__(self, grid: LocalGrid, *slow: str) -> None:
+        super().__init__(grid.apps, grid.sites)
+        self.slow, self.looks = slow, 0
+
+    def get_node_ids(self) -> Any:
+        self.looks += 1
+        late = self.slow if self.looks <= 3 else ()
+        return [node for node in super().get_node_ids() if self.nodes[node] not in late]
 
 
 class Killed(BaseException):
