@@ -7,10 +7,10 @@ need JAX; everything listed here does without.
 """
 
 from headstart.records.base import Record
-from headstart.records.clients import Change, ClientResult, to_csv
-from headstart.records.comparison import ComparisonRecord, ComparisonRow, Differences
+from headstart.records.client_result import Change, ClientResult, to_csv
+from headstart.records.comparison_record import ComparisonRecord, ComparisonRow, Differences
 from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
-from headstart.records.personalization import PersonalResult
+from headstart.records.personal_result import PersonalResult
 from headstart.records.run_directory import RunDirectory, next_free
 from headstart.records.scores import (
     GROUPS,
@@ -38,7 +38,7 @@ from headstart.records.statistics import (
     paired_difference,
     verdict_of,
 )
-from headstart.records.stored import (
+from headstart.records.stored_runs import (
     StoredComparison,
     StoredMethod,
     StoredRun,
@@ -48,7 +48,7 @@ from headstart.records.stored import (
     read_run,
     write_comparison,
 )
-from headstart.records.summary import (
+from headstart.records.run_summary import (
     SMALLER_STEPS,
     ByteCounts,
     ClientCounts,
