@@ -19,10 +19,7 @@ from typing import Any
 
 from benchmarks.report import write_section
 from headstart.experiments.config import Experiment
-from headstart.flower.ledger import ROUNDS as EVENTS
-from headstart.flower.ledger import follow
-from headstart.flower.making import federation_of_clients
-from headstart.flower.processes import (
+from headstart.flower.deploy.flower_processes import (
     end,
     free_port,
     register_sites,
@@ -31,8 +28,11 @@ from headstart.flower.processes import (
     submit_app,
     write_connection,
 )
-from headstart.flower.settings import LOOPBACK
-from headstart.flower.whole import DEFAULT, start_sites
+from headstart.flower.deploy.local_trial import DEFAULT, start_sites
+from headstart.flower.deploy.new_federation import federation_of_clients
+from headstart.flower.federation_config import LOOPBACK
+from headstart.flower.server.run_record import ROUNDS as EVENTS
+from headstart.flower.server.run_record import follow
 
 TURNS, EXCHANGES = 2, 8
 RESULT = Path(__file__).parent / "results" / "federation.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headstart.files import write_bytes, write_text
+from headstart.atomic_files import write_bytes, write_text
 from headstart.report.figures import rendered
 from studies.numbers import markdown, seeds_of
 from studies.quick import is_small

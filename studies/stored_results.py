@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from headstart.atomic_files import write_text
 from headstart.errors import InputError
-from headstart.files import write_text
 from studies.study import Piece, Record, Study
 
 NEEDED = ("cell", "seed", "fingerprint", "config")

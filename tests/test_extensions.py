@@ -12,8 +12,7 @@ from cli.test_cli import run as headstart
 
 from headstart import extensions
 from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
-from headstart.data import Schema
-from headstart.data import build as data_build
+from headstart.data import Schema, dataset_options
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, RunDirectory, load_experiment
@@ -237,12 +236,12 @@ def test_aggregation_from_outside(place: Path) -> None:
 
 
 def test_sources_from_outside(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = data_build.resolve({"source": "outside:SOURCE", "clients": 5})
+    table = dataset_options.resolve_data_options({"source": "outside:SOURCE", "clients": 5})
     assert table["source"] == "outside:SOURCE" and table["partition"] == "class-groups"
-    assert data_build.build(table, seed=0).clients == 5
+    assert dataset_options.build_dataset(table, seed=0).clients == 5
     assert load_source("outside:SOURCE").x.shape == (1797, 8, 8, 1)
     with pytest.raises(ConfigError, match=r"data.source='outside:function' is a function; it must"):
-        data_build.resolve({"source": "outside:function"})
+        dataset_options.resolve_data_options({"source": "outside:function"})
     assert headstart(capsys, "data", "describe", "outside:SOURCE")[0] == 0
     assert headstart(capsys, "data", "get", "outside:SOURCE")[0] == 0
 

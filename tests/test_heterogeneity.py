@@ -11,9 +11,9 @@ from headstart import heterogeneity
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.errors import ConfigError
 from headstart.heterogeneity import (
+    estimate_similarity,
     label_bound,
     label_distributions,
-    suggested_by_examples,
     total_variation,
     wasserstein,
 )
@@ -85,7 +85,7 @@ def test_what_distances_say() -> None:
     apart = total_variation(federation([0, 0], [[0], [1]])).to_mean  # 1/2 each
     assert label_bound(apart, B=3) == pytest.approx(3)
     moved = wasserstein(federation([0, 2], [[0]] * 2), how="exact")
-    found = suggested_by_examples(moved, L_z=2, rho_z=3)
+    found = estimate_similarity(moved, L_z=2, rho_z=3)
     assert found.gamma_G / found.gamma_H == pytest.approx(2 / 3)
     assert found.gamma_G == pytest.approx(2 * np.sqrt(moved.mean_square))
 

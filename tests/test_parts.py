@@ -18,7 +18,7 @@ from headstart.algorithms.local_training import descend
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import MODELS, cnn, logistic, mlp
-from headstart.models.contract import head_of
+from headstart.models.model import head_of
 from headstart.parts import Parts, prepare
 from headstart.simulation import Simulation
 from headstart.simulation.reference import run_rounds_slowly

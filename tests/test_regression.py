@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import headstart as hs
 from headstart.cli.main import app
 from headstart.data import Schema, from_clients
-from headstart.data.build import build
+from headstart.data.dataset_options import build_dataset
 from headstart.data.store import open_store, write_store
 from headstart.errors import ConfigError, DataError
 from headstart.experiments import load_run
@@ -184,14 +184,16 @@ def test_a_verdict_respects_the_direction() -> None:
 def test_labels_that_do_not_fit_are_refused_in_one_line(table: Path, tmp_path: Path) -> None:
     options = {"path": str(table), "client": "city", "label": "price"}
     with pytest.raises(DataError, match=r"set objective\.name='regression'"):
-        build(options, seed=0)
+        build_dataset(options, seed=0)
     for partition in ("dirichlet", "shards", "class-groups", "dirichlet-labels"):
         with pytest.raises(ConfigError, match=f"'{partition}' deals examples out by class"):
-            build({**options, "partition": partition}, seed=0, target="number")
+            build_dataset({**options, "partition": partition}, seed=0, target="number")
     words = tmp_path / "words.csv"
     words.write_text("a,label\n1,low\n2,high\n3,low\n")
     with pytest.raises(DataError, match="line 2 has label 'low', which is not a finite number"):
-        build({"path": str(words), "partition": "iid", "clients": 2}, seed=0, target="number")
+        build_dataset(
+            {"path": str(words), "partition": "iid", "clients": 2}, seed=0, target="number"
+        )
     with pytest.raises(ConfigError, match="renames classes"):
         federation().with_own_labels()
     with pytest.raises(DataError, match="not a finite number"):

@@ -20,8 +20,8 @@ from headstart.machine import use_all_cores
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import Classification
 from headstart.models.cnn import cnn
-from headstart.models.contract import Model
 from headstart.models.mlp import mlp
+from headstart.models.model import Model
 from headstart.simulation.simulation import Simulation
 from headstart.trees import size
 

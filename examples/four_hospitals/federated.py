@@ -20,11 +20,18 @@ from typing import Any
 import hospitals
 
 import headstart as hs
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from headstart.errors import HeadstartError
 from headstart.experiments.config import load_experiment
-from headstart.flower.processes import Child, end, environment, free_port, last_line, start
-from headstart.flower.settings import LOOPBACK
+from headstart.flower.deploy.flower_processes import (
+    Child,
+    end,
+    environment,
+    free_port,
+    last_line,
+    start,
+)
+from headstart.flower.federation_config import LOOPBACK
 
 Words = Sequence[str | Path]
 HAND_OUTS = 3
@@ -165,7 +172,7 @@ def command(words: Words) -> list[str]:
 
 def tethered(words: Sequence[str]) -> list[str]:
     """So that it does not outlive us, even when we are killed."""
-    return [sys.executable, "-m", "headstart.flower.tether", str(os.getpid()), *words]
+    return [sys.executable, "-m", "headstart.flower.end_with_parent", str(os.getpid()), *words]
 
 
 def show(words: Words) -> None:

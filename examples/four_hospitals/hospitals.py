@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 import headstart as hs
-from headstart.data.examples import write_examples
+from headstart.atomic_files import write_text
+from headstart.data.example_files import write_examples
+from headstart.data.example_pool import Pool
 from headstart.data.federated import Client, FederatedDataset, from_clients
-from headstart.data.pool import Pool
 from headstart.data.schema import Schema
 from headstart.errors import DataError
-from headstart.files import write_text
-from headstart.flower.settings import SiteConfig
-from headstart.flower.site import read_site_data
+from headstart.flower.federation_config import SiteConfig
+from headstart.flower.site.orders import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"

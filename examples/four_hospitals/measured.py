@@ -16,8 +16,8 @@ from typing import Any
 import hospitals
 import numpy as np
 
+from headstart.data.example_pool import Pool
 from headstart.data.federated import Client, FederatedDataset
-from headstart.data.pool import Pool
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
 from headstart.experiments.config import Experiment, build_algorithm

@@ -18,11 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from headstart.data.pool import Pool
+from headstart.atomic_files import write_json, write_text
+from headstart.data.example_pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
 from headstart.experiments.config import load_experiment
 from headstart.experiments.directory import next_free
-from headstart.files import write_json, write_text
 from headstart.machine import use_compilation_cache
 
 PARTS = ("federation", "comparison")

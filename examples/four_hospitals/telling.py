@@ -10,7 +10,7 @@ import measured
 import numpy as np
 from measured import AFTER, BEFORE, LONG_AFTER, Difference, Found, Get, accuracy, loss
 
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from studies.numbers import Mean
 
 ROLES = {

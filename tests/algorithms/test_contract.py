@@ -11,7 +11,7 @@ import tiny
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.errors import ConfigError
 from headstart.testing import algorithm_problems
-from headstart.testing.behaviour import counted
+from headstart.testing.behaviour_checks import counted
 from headstart.testing.bench import Bench
 
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli.test_cli import run
 
-from headstart.files import write_text
+from headstart.atomic_files import write_text
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headstart.data.files import DataFile
+from headstart.data.downloads import DataFile
 from headstart.data.sources import (
     cifar10,
     fashion_mnist,

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from headstart.cli.data import app
 from headstart.data import SOURCES, read_examples
-from headstart.data.build import build
+from headstart.data.dataset_options import build_dataset
 from headstart.errors import ConfigError, DataError, HeadstartError, InputError, OutputError
 
 
@@ -40,7 +40,7 @@ def test_list_shows_every_source_and_what_is_missing() -> None:
 
 def test_describe_says_what_is_built() -> None:
     about = json.loads(run("describe", "digits", "--set", "clients=10", "--seed", 3, "--json"))
-    data = build({"source": "digits", "clients": 10}, seed=3)
+    data = build_dataset({"source": "digits", "clients": 10}, seed=3)
     assert about["clients"] == 10 and about["new_clients"] == data.new_clients == 2
     assert about["examples"] == len(data.y) and about["options"]["clients"] == 10
     assert [row["labels"] for row in about["per_client"]] == [
@@ -102,7 +102,7 @@ def test_get() -> None:
 def test_an_exported_client_is_read_again(tmp_path: Path, name: str, part: str) -> None:
     out = tmp_path / name
     text = run("export", "digits", "--client", 17, "--out", out, "--part", part)
-    data = build({}, seed=0)
+    data = build_dataset({}, seed=0)
     client = data.client(17)
     x, y = {
         "all": (

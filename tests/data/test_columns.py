@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from headstart.data import read_examples, read_folder, read_table
-from headstart.data.build import build, resolve
-from headstart.data.inputs import matched_inputs, matched_labels
+from headstart.data.dataset_options import build_dataset, resolve_data_options
+from headstart.data.dataset_summary import describe
 from headstart.data.schema import Schema
-from headstart.data.summary import describe
+from headstart.data.schema_matching import matched_inputs, matched_labels
 from headstart.errors import DataError, DataWarning
 
 RNG = np.random.default_rng(0)
@@ -125,8 +125,10 @@ def test_columns_are_chosen_and_dropped(tmp_path: Path) -> None:
 def test_an_experiment_keeps_the_choice(tmp_path: Path) -> None:
     path = as_csv(tmp_path / "t.csv", table())
     options = {"path": str(path), "drop": ["u"]}
-    assert resolve(options)["drop"] == ["u"] and resolve(resolve(options)) == resolve(options)
-    data = build(options, seed=0)
+    assert resolve_data_options(options)["drop"] == ["u"] and resolve_data_options(
+        resolve_data_options(options)
+    ) == resolve_data_options(options)
+    data = build_dataset(options, seed=0)
     assert [column["name"] for column in describe(data)["columns"]] == ["v"]
 
 

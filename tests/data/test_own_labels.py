@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.data import build, class_groups, load
+from headstart.data import class_groups, dataset_options, load
 
 
 def test_every_client_gets_a_permutation_of_its_own() -> None:
@@ -23,8 +23,8 @@ def test_every_client_gets_a_permutation_of_its_own() -> None:
 
 def test_it_is_an_option_of_the_data_table_and_repeats_with_the_seed() -> None:
     table = {"source": "digits", "partition": "iid", "clients": 10, "own_labels": True}
-    one, again, other = (build.build(table, seed=s) for s in (3, 3, 4))
+    one, again, other = (dataset_options.build_dataset(table, seed=s) for s in (3, 3, 4))
     np.testing.assert_array_equal(one.y, again.y)
     assert not np.array_equal(one.y, other.y)
     assert "own labels" in one.description
-    assert build.resolve(table)["own_labels"] is True
+    assert dataset_options.resolve_data_options(table)["own_labels"] is True

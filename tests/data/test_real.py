@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headstart.data import Pool, load
-from headstart.data.build import build
+from headstart.data.dataset_options import build_dataset
 from headstart.data.sources import SOURCES
 
 pytestmark = pytest.mark.data
@@ -50,7 +50,7 @@ def test_cifar10() -> None:
 def test_table_2_of_the_paper_on_mnist() -> None:
     loaded("mnist")
     table = {"source": "mnist", "clients": 50, "a": 196, "a_test": 32}
-    data = build(table, seed=0)
+    data = build_dataset(table, seed=0)
     assert sorted(data.train_counts.tolist()) == [490] * 25 + [980] * 25
     assert sorted(data.test_counts.tolist()) == [80] * 25 + [160] * 25
     assert data.classes_of(0).tolist() == [228] * 5 + [0] * 5
@@ -97,5 +97,5 @@ def test_activities() -> None:
 @pytest.mark.parametrize("partition", ["dirichlet", "dirichlet-labels", "shards", "iid"])
 def test_every_partition_on_mnist(partition: str) -> None:
     loaded("mnist")
-    data = build({"source": "mnist", "partition": partition, "new_clients": 3}, seed=1)
+    data = build_dataset({"source": "mnist", "partition": partition, "new_clients": 3}, seed=1)
     assert data.new_clients == 3 and data.x.dtype == np.uint8

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.data import FederatedDataset, Schema, StoreWriter, digest, open_store, write_store
-from headstart.data.build import build, resolve
+from headstart.data.dataset_options import build_dataset, resolve_data_options
 from headstart.data.digest import ArrayCard, combined
 from headstart.data.federated import bad_values, from_clients
 from headstart.data.store import ARRAYS, StoreCard, is_store, verify
@@ -336,7 +336,7 @@ def test_what_was_written_halfway_is_no_data_set(tmp_path: Path, small: Federate
         writer.add(small)
         shutil.copytree(tmp_path / "s", folder)  # what a kill at this moment would leave
     assert is_store(folder)
-    for use in (open_store, verify, lambda f: build({"path": str(f)}, seed=0)):
+    for use in (open_store, verify, lambda f: build_dataset({"path": str(f)}, seed=0)):
         with pytest.raises(DataError, match=r"whose writing was interrupted .* write it anew"):
             use(folder)
     with pytest.raises(OutputError, match="writing was interrupted; remove it, or choose"):
@@ -430,14 +430,14 @@ def test_folders_that_are_no_store(tmp_path: Path) -> None:
 
 
 def test_an_experiment_opens_it_and_finds_its_configuration_again(store: Path) -> None:
-    table = resolve({"path": str(store)})
+    table = resolve_data_options({"path": str(store)})
     assert table == {"path": str(store), "stored": True}
-    assert resolve(table) == table
-    assert isinstance(build(table, seed=5).x, np.memmap)
+    assert resolve_data_options(table) == table
+    assert isinstance(build_dataset(table, seed=5).x, np.memmap)
     store.rename(store.parent / "gone")
-    assert resolve(table) == table  # a finished run is read without its data
+    assert resolve_data_options(table) == table  # a finished run is read without its data
     with pytest.raises(DataError, match="does not exist"):
-        build(table, seed=5)
+        build_dataset(table, seed=5)
 
 
 OTHERS = {
@@ -450,18 +450,18 @@ OTHERS = {
 @pytest.mark.parametrize("option", OTHERS)
 def test_options_that_would_split_it_anew_are_refused(store: Path, option: str) -> None:
     with pytest.raises(ConfigError, match=rf"data\.{option} cannot be set for .* leave it out"):
-        resolve({"path": str(store), option: OTHERS[option]})
+        resolve_data_options({"path": str(store), option: OTHERS[option]})
 
 
 def test_other_mistakes_with_a_store(store: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.stord is not an option; did you mean stored"):
-        resolve({"path": str(store), "stord": True})
+        resolve_data_options({"path": str(store), "stord": True})
     with pytest.raises(ConfigError, match="exclude each other"):
-        resolve({"path": str(store), "source": "digits"})
+        resolve_data_options({"path": str(store), "source": "digits"})
     with pytest.raises(ConfigError, match=r"data\.stored is for your own files"):
-        resolve({"source": "digits", "stored": True})
+        resolve_data_options({"source": "digits", "stored": True})
     with pytest.raises(DataError, match=r"has no \.csv"):
-        build({"path": str(store), "stored": False}, seed=0)
+        build_dataset({"path": str(store), "stored": False}, seed=0)
 
 
 def test_every_field_of_the_card_is_documented() -> None:

@@ -10,7 +10,7 @@ import pytest
 from data.test_cli import run
 
 from headstart.data import Synthetic, open_store
-from headstart.data.build import build
+from headstart.data.dataset_options import build_dataset
 from headstart.errors import ConfigError, DataError, HeadstartError, OutputError
 
 
@@ -46,7 +46,7 @@ def test_pack_an_experiment_file(tmp_path: Path) -> None:
     )
     run("pack", tmp_path / "e.toml", "--set", "new_clients=2", "--out", tmp_path / "s")
     table = {"partition": "iid", "clients": 8, "own_labels": True, "new_clients": 2}
-    packed, same = open_store(tmp_path / "s"), build(table, seed=4)
+    packed, same = open_store(tmp_path / "s"), build_dataset(table, seed=4)
     assert packed.digest() == same.digest() and packed.description == same.description
     about = json.loads(run("describe", tmp_path / "s", "--json"))
     assert about["clients"] == 8 and about["options"] == {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headstart.data import StoreWriter, Synthetic, load, open_store
-from headstart.data.build import build, resolve
+from headstart.data.dataset_options import build_dataset, resolve_data_options
 from headstart.data.sources.synthetic import BLOCK, Block
 from headstart.errors import ConfigError
 
@@ -139,27 +139,29 @@ def test_writing_takes_no_more_memory_for_more_clients(tmp_path: Path) -> None:
 )
 def test_mistakes_name_their_option(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^data\.{message}") as error:
-        build({"source": "synthetic", **options}, seed=0)
+        build_dataset({"source": "synthetic", **options}, seed=0)
     assert "\n" not in str(error.value)
 
 
 def test_its_options_are_not_for_others() -> None:
     with pytest.raises(ConfigError, match=r"data\.beta is an option of data\.source='synthetic'"):
-        resolve({"source": "digits", "beta": 1.0})
+        resolve_data_options({"source": "digits", "beta": 1.0})
 
 
 def test_in_an_experiment_file() -> None:
-    table = resolve({"source": "synthetic", "clients": 12, "features": 5, "classes": 4})
+    table = resolve_data_options(
+        {"source": "synthetic", "clients": 12, "features": 5, "classes": 4}
+    )
     assert table == {
         "source": "synthetic", "partition": "natural", "new_clients": 0, "test_fraction": 0.2,
         "own_labels": False, "clients": 12, "examples": 20, "features": 5, "classes": 4,
         "alpha": 1.0, "beta": 1.0,
     }  # fmt: skip
-    assert resolve(table) == table
-    data = build({**table, "new_clients": 2}, seed=3)
+    assert resolve_data_options(table) == table
+    data = build_dataset({**table, "new_clients": 2}, seed=3)
     made = Synthetic(clients=12, features=5, classes=4).dataset(seed=3, new_clients=2)
     assert data.digest() == made.digest()
-    own = build({**table, "own_labels": True}, seed=3)
+    own = build_dataset({**table, "own_labels": True}, seed=3)
     assert np.array_equal(own.x, data.x) and not np.array_equal(own.y, data.y)
 
 

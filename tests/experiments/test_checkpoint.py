@@ -10,7 +10,7 @@ import pytest
 import tiny
 from safetensors.numpy import save
 
-from headstart import files
+from headstart import atomic_files
 from headstart.errors import CheckpointError, OutputError
 from headstart.experiments.checkpoint import (
     Checkpoint,
@@ -91,19 +91,19 @@ def test_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
 def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fills up while writing leaves the old file and no litter."""
     target = tmp_path / "file"
-    files.write_text(target, "old")
+    atomic_files.write_text(target, "old")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(atomic_files.os, "fsync", full)
     with pytest.raises(OutputError, match=r"No space left.*--out"):
-        files.write_text(target, "new")
+        atomic_files.write_text(target, "new")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
 
 def test_json_never_holds_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        files.write_json(tmp_path / "x.json", {"accuracy": float("nan")})
+        atomic_files.write_json(tmp_path / "x.json", {"accuracy": float("nan")})
     assert not (tmp_path / "x.json").exists()

@@ -12,7 +12,8 @@ import pytest
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, Listener
 from headstart.experiments.compare import compare, slug
-from headstart.report.tables import comparison_table
+from headstart.records import ComparisonRecord
+from headstart.report import comparison_table
 
 
 def plans(table: dict[str, Any]) -> list[Experiment]:
@@ -86,5 +87,5 @@ def test_a_failed_method_is_not_called_better(tmp_path: Path) -> None:
     good, bad = result["rows"]
     assert good["failed"] == {} and set(bad["failed"]) == {"0", "1"}
     assert bad["difference"]["known_clients"]["verdict"] == "failed"
-    text = str(comparison_table(result).caption)
+    text = str(comparison_table(ComparisonRecord.from_table(result)).caption)
     assert "too large, seed 0, failed: the model is at chance" in text

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flower.local_grid import LocalGrid
+
 from headstart.experiments.config import Experiment
-from headstart.flower.client_app import app
-from headstart.flower.folder import give_data, write_federation
-from headstart.flower.local import LocalGrid
-from headstart.flower.settings import FederationConfig
+from headstart.flower.deploy.federation_folder import give_data, write_federation
+from headstart.flower.federation_config import FederationConfig
+from headstart.flower.site.client_app import app
 
 TABLE: dict[str, Any] = {
     "seed": 3,

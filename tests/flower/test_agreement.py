@@ -13,8 +13,8 @@ from flower.federations import experiment, federation_in
 from headstart.algorithms import ALGORITHMS
 from headstart.experiments import load_run, run_experiment
 from headstart.experiments.config import Experiment
-from headstart.flower.personal import personalize_site
-from headstart.flower.server_app import conduct
+from headstart.flower.server.server_app import conduct
+from headstart.flower.site.site_personalization import personalize_site
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "per-fedavg": {"method": "hessian-free", "inner_steps": 2},

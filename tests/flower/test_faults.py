@@ -12,17 +12,18 @@ import jax
 import numpy as np
 import pytest
 from flower.federations import experiment, federation_in
+from flower.local_grid import LocalGrid
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from headstart.errors import CheckpointError
 from headstart.experiments import RunDirectory, load_run
-from headstart.flower import client_app, wire
-from headstart.flower.errors import FederationError, SupersededError
-from headstart.flower.local import LocalGrid
-from headstart.flower.memory import SiteMemory
-from headstart.flower.server_app import conduct
-from headstart.flower.serving import _watch
-from headstart.flower.wire import Parcel
+from headstart.flower.deploy.serving import _watch
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.protocol.error_codes import FederationError, SupersededError
+from headstart.flower.server.server_app import conduct
+from headstart.flower.site import client_app
+from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.trees import subtract
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 from flower.federations import TABLE, experiment, federation_in
+from flower.local_grid import LocalGrid
 from flower.test_faults import events_of, rounds_of, same_model
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
@@ -26,13 +27,12 @@ from headstart.data.store import open_store, write_store
 from headstart.errors import DataError, DivergedError
 from headstart.experiments import load_run
 from headstart.experiments.config import Experiment
-from headstart.flower import wire
-from headstart.flower.answers import LONGEST_REASON, rejection
-from headstart.flower.errors import FederationError
-from headstart.flower.ledger import Ledger
-from headstart.flower.local import LocalGrid
-from headstart.flower.server_app import _Conduct, conduct, read_session
-from headstart.flower.wire import Parcel
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.protocol.error_codes import FederationError
+from headstart.flower.server.rejection import LONGEST_REASON, rejection
+from headstart.flower.server.run_record import Ledger
+from headstart.flower.server.server_app import _Conduct, conduct, read_session
 
 ONE_ROUND = {"participation": 1.0, "rounds": 1}
 PLAN = experiment(**ONE_ROUND)

@@ -22,10 +22,8 @@ from flower.federations import experiment
 
 from headstart.experiments import load_run, run_experiment
 from headstart.experiments.config import Experiment
-from headstart.flower import wire
-from headstart.flower.line import listening
-from headstart.flower.pki import make_certificates, make_site_key
-from headstart.flower.processes import (
+from headstart.flower.deploy.certificates import make_certificates, make_site_key
+from headstart.flower.deploy.flower_processes import (
     end,
     flwr,
     free_port,
@@ -34,9 +32,11 @@ from headstart.flower.processes import (
     start_server,
     write_connection,
 )
-from headstart.flower.settings import FederationConfig, SiteConfig
-from headstart.flower.site import Site
-from headstart.flower.wire import Parcel
+from headstart.flower.federation_config import FederationConfig, SiteConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.site.orders import Site
+from headstart.flower.site.worker_socket import listening
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 PLAN: dict[str, Any] = {

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 from headstart.cli.main import app
 from headstart.errors import ConfigError, DataError, HeadstartError
-from headstart.flower import wire
-from headstart.flower.errors import SiteError, code_of
-from headstart.flower.line import ask_worker, listening
-from headstart.flower.server_app import read_session
-from headstart.flower.settings import FederationConfig, SiteConfig
-from headstart.flower.wire import Parcel
+from headstart.flower.federation_config import FederationConfig, SiteConfig
+from headstart.flower.protocol import encoding as wire
+from headstart.flower.protocol.encoding import Parcel
+from headstart.flower.protocol.error_codes import SiteError, code_of
+from headstart.flower.server.server_app import read_session
+from headstart.flower.site.worker_socket import ask_worker, listening
 
 NUMBERS = arrays(np.float32, array_shapes(min_dims=0, max_dims=3, max_side=4))
 
@@ -56,7 +56,7 @@ def test_nothing_pickled_is_read() -> None:
 
 def test_the_process_of_a_message_does_without_jax() -> None:
     code = (
-        "import sys, headstart.flower.client_app as c; "
+        "import sys, headstart.flower.site.client_app as c; "
         "sys.exit(any(m in sys.modules for m in ('jax', 'scipy', 'sklearn')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from headstart.records import ComparisonRecord, RunSummary
 from headstart.report import comparison_table, summary_table
 
 Maker = Callable[..., Path]
@@ -24,19 +24,23 @@ def shown(table: Any, width: int = 100) -> str:
     return text
 
 
-def loaded(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+def run_summary(path: Path) -> RunSummary:
+    return RunSummary.from_json(path.read_text())
+
+
+def comparison_record(path: Path) -> ComparisonRecord:
+    return ComparisonRecord.from_json(path.read_text())
 
 
 def test_a_run(tmp_path: Path, make_run: Maker) -> None:
-    text = shown(summary_table(loaded(make_run(tmp_path / "run") / "summary.json")))
+    text = shown(summary_table(run_summary(make_run(tmp_path / "run") / "summary.json")))
     assert "90.0 % ± 10.0" in text
     assert "1,200 gradient evaluations" in text
     assert "WARNING" not in text
 
 
 def test_no_new_clients_no_row(tmp_path: Path, make_run: Maker) -> None:
-    text = shown(summary_table(loaded(make_run(tmp_path / "run", new=()) / "summary.json")))
+    text = shown(summary_table(run_summary(make_run(tmp_path / "run", new=()) / "summary.json")))
     assert "known" in text
     assert "new" not in text
 
@@ -46,8 +50,8 @@ def test_numbers_made_on_the_scored_data_are_marked(
 ) -> None:
     run = make_run(tmp_path / "run", adapt_on="test")
     whole = make_comparison(tmp_path / "cmp", adapt_on="test")
-    assert "WARNING: adapted on the data" in shown(summary_table(loaded(run / "summary.json")))
-    table = comparison_table(loaded(whole / "comparison.json"))
+    assert "WARNING: adapted on the data" in shown(summary_table(run_summary(run / "summary.json")))
+    table = comparison_table(comparison_record(whole / "comparison.json"))
     assert "WARNING: adapted on the data" in shown(table)
 
 
@@ -63,7 +67,7 @@ def test_a_comparison(
     tmp_path: Path, make_comparison: Maker, difference: tuple[float, float | None], says: str
 ) -> None:
     folder = make_comparison(tmp_path / "cmp", difference)
-    text = shown(comparison_table(loaded(folder / "comparison.json")))
+    text = shown(comparison_table(comparison_record(folder / "comparison.json")))
     assert text.count(says) == 2
     assert "to Base" in text
     assert "over 2 seeds; after 3 adaptation steps" in text
@@ -71,7 +75,7 @@ def test_a_comparison(
 
 def test_diverged_methods_are_named(tmp_path: Path, make_comparison: Maker) -> None:
     folder = make_comparison(tmp_path / "cmp", diverged={"1": "the step is too large"})
-    text = shown(comparison_table(loaded(folder / "comparison.json")))
+    text = shown(comparison_table(comparison_record(folder / "comparison.json")))
     assert "Gone (diverged)" in text
     assert "Gone, seed 1, diverged: the step is too large" in text
 
@@ -79,12 +83,12 @@ def test_diverged_methods_are_named(tmp_path: Path, make_comparison: Maker) -> N
 def test_labels_are_no_markup_and_fit(tmp_path: Path, make_comparison: Maker) -> None:
     label = "[red]x[/red] " + "with a name much too long " * 3
     folder = make_comparison(tmp_path / "cmp", label=label)
-    text = shown(comparison_table(loaded(folder / "comparison.json")))
+    text = shown(comparison_table(comparison_record(folder / "comparison.json")))
     assert "[red]x[/red]" in text
 
 
 def test_one_seed_has_no_intervals(tmp_path: Path, make_comparison: Maker) -> None:
     folder = make_comparison(tmp_path / "cmp", (0.05, None), seeds=[0], new=False)
-    text = shown(comparison_table(loaded(folder / "comparison.json")))
+    text = shown(comparison_table(comparison_record(folder / "comparison.json")))
     assert "85.0 " in text
     assert "85.0 ±" not in text

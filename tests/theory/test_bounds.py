@@ -11,7 +11,7 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.theory import Constants, bounds
-from headstart.theory.bounds import best, one_step
+from headstart.theory.bounds import one_step, sharpest
 
 ONE = Constants(B=2, L=1, rho=3, sigma_G=4, sigma_H=5, kappa_G=6, kappa_H=7, gamma_G=8, gamma_H=9)
 METHODS = ("exact", "first-order", "hessian-free")
@@ -175,10 +175,10 @@ def test_with_alpha_zero_this_is_fedavg(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_best_is_the_smaller_of_those_that_apply(method: str) -> None:
+def test_sharpest_is_the_smaller_of_the_bounds_that_apply(method: str) -> None:
     for name in ("gradient_bias", "gradient_variance"):
         inside, outside = step(method, alpha=0.9, nu=1), step(method, alpha=1.1, nu=1)
-        general, sharp, chosen = (getattr(m, name) for m in (bounds, one_step, best))
+        general, sharp, chosen = (getattr(m, name) for m in ((bounds, one_step, sharpest)))
         assert chosen(ONE, **inside) == min(general(ONE, **inside), sharp(ONE, **inside))
         assert chosen(ONE, **outside) == general(ONE, **outside)
         assert chosen(ONE, **step(method)) == general(ONE, **step(method))
@@ -201,7 +201,7 @@ def test_bounds_grow_with_every_constant_and_shrink_with_batches(method: str) ->
         ({"inner_lr": -0.1}, "inner_lr=-0.1"),
         ({"inner_lr": math.nan}, "inner_lr=nan"),
         ({"inner_steps": 0}, "inner_steps=0 must be at least 1"),
-        ({"batch_sizes": [4, 4]}, "batch_sizes has 2 numbers; D_0 … D_ν are 3"),
+        ({"batch_sizes": [4, 4]}, r"batch_sizes has 2 numbers; give 3 \(D_0 … D_ν\)"),
         ({"batch_sizes": [4, 0, 4]}, r"batch_sizes=\[4, 0, 4\]"),
         ({"hessian_batch_sizes": [4]}, "hessian_batch_sizes has 1 numbers"),
         ({"batch_sizes": [4, 4, 4], "hessian_batch_sizes": None}, "hessian_batch_sizes is needed"),
@@ -237,16 +237,16 @@ def test_a_step_size_above_the_theorems_is_refused_with_the_limit() -> None:
 
 def test_our_similarity_is_below_both_papers_for_one_step() -> None:
     for alpha in (0.0, 0.2, 1.0):
-        ours = best.meta_similarity(ONE, inner_lr=alpha, inner_steps=1)
+        ours = sharpest.meta_similarity(ONE, inner_lr=alpha, inner_steps=1)
         assert ours <= one_step.meta_similarity(ONE, inner_lr=alpha)
         assert ours <= bounds.meta_similarity(ONE, inner_lr=alpha, inner_steps=1)
-    assert best.meta_similarity(ONE, inner_lr=0.0, inner_steps=4) == ONE.gamma_G**2
+    assert sharpest.meta_similarity(ONE, inner_lr=0.0, inner_steps=4) == ONE.gamma_G**2
 
 
 def test_our_similarity_by_hand() -> None:
     """ν = 2, α = 1/2, a = 1.5: ε_1 = αγ_G = 4; αa(2γ_H + ρε_1) = 0.75(18 + 12)."""
     expected = (2 * 0.75 * 30 + 1.5**4 * 8) ** 2
-    assert best.meta_similarity(ONE, inner_lr=0.5, inner_steps=2) == pytest.approx(expected)
+    assert sharpest.meta_similarity(ONE, inner_lr=0.5, inner_steps=2) == pytest.approx(expected)
 
 
 def test_the_choice_of_clients_counts_only_with_several_steps_of_some() -> None:
@@ -254,13 +254,13 @@ def test_the_choice_of_clients_counts_only_with_several_steps_of_some() -> None:
     c = constants(L=1, gamma_G=1)
     common = {"local_lr": 0.01, "rounds": 10, "initial_gap": 0.0, "clients": 11}
     adapted = step(alpha=0.0, nu=1)
-    found = best.stationarity(c, **common, local_steps=2, participation=0.5, **adapted)
+    found = sharpest.stationarity(c, **common, local_steps=2, participation=0.5, **adapted)
     assert found.choice == pytest.approx(4 * 7.1 * 0.1 * 0.01 * math.sqrt(2))
     for steps, share in ((1, 0.5), (2, 1.0)):
-        none = best.stationarity(c, **common, local_steps=steps, participation=share, **adapted)
+        none = sharpest.stationarity(c, **common, local_steps=steps, participation=share, **adapted)
         assert none.choice == 0
     with pytest.raises(ConfigError, match="less than one client"):
-        best.stationarity(c, **common, local_steps=1, participation=0.01, **adapted)
+        sharpest.stationarity(c, **common, local_steps=1, participation=0.01, **adapted)
 
 
 def test_the_generalized_papers_lemma_7_fails_for_two_steps_and_ours_does_not() -> None:
@@ -288,7 +288,7 @@ def test_the_generalized_papers_lemma_7_fails_for_two_steps_and_ours_does_not() 
     known = constants(B=1 + eta * steep + c, L=steep + 1 / R, rho=steep / eta + 1 / R, gamma_G=c)
     arguments: dict[str, Any] = {"inner_lr": 1.0, "inner_steps": 2}
     assert spread > 40 * bounds.meta_similarity(known, **arguments)
-    assert spread <= best.meta_similarity(known, **arguments)
+    assert spread <= sharpest.meta_similarity(known, **arguments)
 
 
 def test_the_theorem_fails_for_some_clients_with_many_steps_and_ours_does_not() -> None:
@@ -311,4 +311,4 @@ def test_the_theorem_fails_for_some_clients_with_many_steps_and_ours_does_not() 
     }  # fmt: skip
     known = constants(B=2, L=1, gamma_G=1)
     assert bounds.stationarity(known, **common).total < 0.6 * true
-    assert true <= best.stationarity(known, **common).total
+    assert true <= sharpest.stationarity(known, **common).total

@@ -15,8 +15,8 @@ import pytest
 
 from headstart.theory import bounds
 from headstart.theory.bounds import one_step
-from theory import measured
-from theory.measured import DELTA, METHODS, constants, draw, exact_meta_gradient
+from theory import measurements
+from theory.measurements import DELTA, METHODS, constants, draw, exact_meta_gradient
 from theory.problems import CLIENTS, EXAMPLES, PROBLEMS, Problem
 
 DRAWS = 4000
@@ -34,8 +34,8 @@ def test_bias_and_variance_stay_below_their_bounds(name: str, method: Any, nu: i
             "method": method, "inner_lr": alpha, "inner_steps": nu, "batch_sizes": size,
             "delta": DELTA,
         }  # fmt: skip
-        bias_bound = bounds.best.gradient_bias(c, **arguments)
-        variance_bound = bounds.best.gradient_variance(c, **arguments)
+        bias_bound = bounds.sharpest.gradient_bias(c, **arguments)
+        variance_bound = bounds.sharpest.gradient_variance(c, **arguments)
         for number, start in enumerate(problem.starts):
             w = jnp.array(start)
             client = number % CLIENTS
@@ -58,7 +58,7 @@ def test_bias_and_variance_stay_below_their_bounds(name: str, method: Any, nu: i
 def test_meta_gradients_of_clients_are_as_close_as_promised(name: str, nu: int) -> None:
     problem, c = PROBLEMS[name], constants(name)
     alpha = 0.5 / c.L
-    bound = bounds.best.meta_similarity(c, inner_lr=alpha, inner_steps=nu)
+    bound = bounds.sharpest.meta_similarity(c, inner_lr=alpha, inner_steps=nu)
     for start in problem.starts:
         w = jnp.array(start)
         each_client = np.array(
@@ -73,7 +73,7 @@ def test_meta_gradients_of_clients_are_as_close_as_promised(name: str, nu: int) 
 def test_meta_gradients_change_no_faster_than_promised(name: str, nu: int) -> None:
     problem, c = PROBLEMS[name], constants(name)
     alpha = 0.5 / c.L
-    bound = bounds.best.smoothness(c, inner_lr=alpha, inner_steps=nu)
+    bound = bounds.sharpest.smoothness(c, inner_lr=alpha, inner_steps=nu)
     hessian = jax.jit(jax.jacfwd(partial(_gradient_of_client_0, problem, alpha, nu)))
     for start in problem.starts:
         assert float(jnp.linalg.norm(hessian(jnp.array(start)), 2)) <= bound
@@ -150,20 +150,20 @@ def _meta_loss(problem: Problem, i: int, alpha: float, w: jax.Array) -> jax.Arra
 
 def test_the_error_of_hessian_free_falls_with_delta() -> None:
     """Lemma H.2 promises ∝ δ; the difference is central, so it is ∝ δ² where f is smooth."""
-    errors = measured.hessian_free_errors(measured.DELTAS)
-    assert measured.slope(measured.DELTAS, errors) == pytest.approx(2.0, abs=0.05)
+    errors = measurements.hessian_free_errors(measurements.DELTAS)
+    assert measurements.slope(measurements.DELTAS, errors) == pytest.approx(2.0, abs=0.05)
 
 
 @pytest.mark.slow
 def test_the_bias_falls_with_the_batch_size() -> None:
     """Lemma 4.3 promises ∝ 1/√D; it is ∝ 1/D, since only curvature makes noise a bias."""
     sizes = [1, 2, 4]
-    biases = measured.biases(sizes, draws=400_000)
-    assert measured.slope([float(s) for s in sizes], biases) == pytest.approx(-1.0, abs=0.15)
+    biases = measurements.biases(sizes, draws=400_000)
+    assert measurements.slope([float(s) for s in sizes], biases) == pytest.approx(-1.0, abs=0.15)
 
 
 def test_more_rounds_bring_a_run_closer_and_all_of_it_stays_below_the_theorem() -> None:
-    for local_steps in measured.LOCAL_STEPS:
-        seen, promised = measured.stationarity(local_steps, [10, 100, 1000])
+    for local_steps in measurements.LOCAL_STEPS:
+        seen, promised = measurements.stationarity(local_steps, [10, 100, 1000])
         assert all(s < p for s, p in zip(seen, promised, strict=True))
         assert seen[2] < 0.5 * seen[0] and promised[2] < promised[0]

@@ -17,18 +17,18 @@ from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.heterogeneity import label_bound
 from headstart.models import Classification, logistic, mlp
 from headstart.theory import label_part as module
-from headstart.theory.constants import estimate_from_data, example_losses
+from headstart.theory.estimation import estimate_constants, example_losses
 from headstart.theory.label_part import (
     LabelPart,
+    compute_label_part,
     gradient_products,
-    label_part,
-    label_part_from_data,
+    measure_label_part,
 )
 
 
 def part_of(gradients: Any, whose: Any, labels: Any) -> LabelPart:
     g = np.asarray(gradients, float)
-    return label_part(g @ g.T, np.asarray(whose), np.asarray(labels))
+    return compute_label_part(g @ g.T, np.asarray(whose), np.asarray(labels))
 
 
 def test_two_classes_with_opposite_gradients_reach_the_bound() -> None:
@@ -85,13 +85,13 @@ def federation(whose: np.ndarray, x: np.ndarray, y: np.ndarray) -> FederatedData
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("seed", range(5))
 def test_a_network_on_clients_that_differ_in_labels_alone(seed: int) -> None:
-    """At γ_G as ``estimate_from_data`` measures it, which forms no products of gradients."""
+    """At γ_G as ``estimate_constants`` measures it, which forms no products of gradients."""
     whose, which = labels_alone(seed, clients=5, classes=3)
     x = np.random.default_rng(seed).normal(size=(6, 4)).astype(np.float32)[which]
     data, model = federation(whose, x, which // 2), mlp([6])
     w = jax.tree.map(lambda a: 3.0 * a, model.init(jax.random.key(seed), data.schema))
-    found = label_part_from_data(data, model, w, clients=5, examples=100)
-    measured = estimate_from_data(data, model, [w], inner_lr=0.1, clients=5, examples=100)
+    found = measure_label_part(data, model, w, clients=5, examples=100)
+    measured = estimate_constants(data, model, [w], inner_lr=0.1, clients=5, examples=100)
     assert found is not None and found.bound_applies
     assert measured.constants.gamma_G == pytest.approx(found.gamma_G, rel=1e-4)
     assert measured.constants.gamma_G <= found.bound_G
@@ -181,4 +181,4 @@ def test_examples_with_several_labels_have_no_class() -> None:
     x = np.array([[0, 1], [1, 1], [2, 2], [2, 0]])
     parts = [(x[:2], x[:2], x[:1], x[:1]), (x[2:], x[2:], x[2:3], x[2:3])]
     data = from_clients(parts, Schema(shape=(2,), classes=3, vocabulary=3))
-    assert label_part_from_data(data, logistic(), {}, clients=2, examples=2) is None
+    assert measure_label_part(data, logistic(), {}, clients=2, examples=2) is None

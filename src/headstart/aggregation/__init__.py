@@ -1,7 +1,7 @@
 """What happens to updates on their way: a chain of steps, or a rule over all replies."""
 
 from headstart.aggregation.chain import Aggregated, aggregated
-from headstart.aggregation.contract import Rule, Step
+from headstart.aggregation.interfaces import Rule, Step
 from headstart.aggregation.rules import RULES, GeometricMedian, Krum, Median, TrimmedMean
 from headstart.aggregation.steps import STEPS, Clip, Noise, Quantise
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, final
 import jax
 from jaxtyping import PRNGKeyArray
 
-from headstart.aggregation.contract import Rule, Step, StepState
+from headstart.aggregation.interfaces import Rule, Step, StepState
+from headstart.algorithms.algorithm_wrapper import Wrapper
 from headstart.algorithms.contract import Cohort, Info, Memory, Reply, Sent, State, Task
-from headstart.algorithms.wrapper import Wrapper
 from headstart.trees import Tree
 
 AT_CLIENT = 2**32 - 2

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from headstart.aggregation.contract import Rule
+from headstart.aggregation.interfaces import Rule
 from headstart.errors import ConfigError
 from headstart.options import require_at_least
 from headstart.trees import Tree, add

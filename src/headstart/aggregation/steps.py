@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from headstart.aggregation.contract import Step, StepState
+from headstart.aggregation.interfaces import Step, StepState
 from headstart.algorithms.contract import Cohort, Reply
 from headstart.errors import ConfigError
 from headstart.options import require_positive

@@ -61,7 +61,7 @@ def compare(
             listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
         )
     if page:
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         make_report([folder])
     if as_json:
@@ -88,12 +88,13 @@ def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
     from rich.console import Console
 
     from headstart.metric import Metric
-    from headstart.report.tables import comparison_table
+    from headstart.records import ComparisonRecord
+    from headstart.report import comparison_table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=100)
-    console.print(comparison_table(result))
+    console.print(comparison_table(ComparisonRecord.from_table(result)))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
     done = [row for row in result["rows"] if _can_be_ranked(row)]
     if done:

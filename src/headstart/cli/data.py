@@ -54,8 +54,8 @@ def describe(
 
     Example: headstart data describe mnist --set clients=50 --set a=196
     """
-    from headstart.data.summary import class_table
-    from headstart.data.summary import describe as describe_data
+    from headstart.data.dataset_summary import class_table
+    from headstart.data.dataset_summary import describe as describe_data
 
     table, data = build(target, settings, seed)
     small = data.clients <= _SHOWN_CLIENTS and data.schema.classes <= _SHOWN_CLASSES
@@ -80,12 +80,12 @@ def get(source: Annotated[str, typer.Argument(help="A name of `headstart data li
     """
     from rich.console import Console
 
-    from headstart.data import files
+    from headstart.data import downloads
     from headstart.data.sources import find_source
 
     known = find_source(source, "source")
     with Console(stderr=True).status(f"getting {source} …"):
-        paths = files.get(known.files)
+        paths = downloads.get(known.files)
         known.load()
     for path in dict.fromkeys(paths):
         typer.echo(path)
@@ -130,7 +130,7 @@ app.command()(stores.check)
 
 
 def _source_row(name: str) -> dict[str, Any]:
-    from headstart.data import files
+    from headstart.data import downloads
     from headstart.data.sources import find_source
 
     source = find_source(name, "source")
@@ -139,7 +139,7 @@ def _source_row(name: str) -> dict[str, Any]:
         "summary": source.summary,
         "clients": source.clients,
         "available": not source.missing(),
-        "folders": list(dict.fromkeys(str(files.home(f.folder)) for f in source.files)),
+        "folders": list(dict.fromkeys(str(downloads.home(f.folder)) for f in source.files)),
         "home": source.home,
         "licence": source.licence,
         "citation": source.citation,
@@ -181,7 +181,7 @@ def _columns(columns: list[dict[str, Any]]) -> Table:
 
 
 def _per_client(data: FederatedDataset) -> Table:
-    from headstart.data.summary import class_table
+    from headstart.data.dataset_summary import class_table
 
     names = data.schema.class_names or tuple(map(str, range(data.schema.classes)))
     table = _table("client", "", "train", "held out", *names)

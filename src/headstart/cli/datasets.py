@@ -25,7 +25,7 @@ def build(
     target: str | None, settings: list[str] | None, seed: int | None
 ) -> tuple[dict[str, Any], FederatedDataset]:
     """The complete ``[data]`` table of what was asked for, and its data."""
-    from headstart.data import build as data_build
+    from headstart.data import dataset_options
     from headstart.errors import ConfigError
     from headstart.experiments.config import apply_setting
     from headstart.models.objectives import resolve_objective, target_of
@@ -40,9 +40,9 @@ def build(
     chosen = convert(int, table.get("seed", 0) if seed is None else seed, "seed")
     if chosen < 0:
         raise ConfigError(f"seed={chosen} must be at least 0")
-    resolved = data_build.resolve(table.get("data", {}))
+    resolved = dataset_options.resolve_data_options(table.get("data", {}))
     labels = target_of(resolve_objective(table.get("objective", {})))
-    return resolved, data_build.build(resolved, seed=chosen, target=labels)
+    return resolved, dataset_options.build_dataset(resolved, seed=chosen, target=labels)
 
 
 def table_of(target: str | None) -> dict[str, Any]:

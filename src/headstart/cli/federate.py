@@ -77,7 +77,7 @@ def init(
       headstart federate init wards heart.toml --sites north,south --late west --like columns.csv
     """
     _need_flower()
-    from headstart.flower.making import make_federation
+    from headstart.flower.deploy.new_federation import make_federation
 
     names = None if sites is None else tuple(_words(sites))
     made = make_federation(
@@ -128,7 +128,7 @@ def serve(
     _need_flower()
     from headstart.errors import ConfigError
     from headstart.experiments.directory import next_free
-    from headstart.flower.serving import serve as serve_run
+    from headstart.flower.deploy.serving import serve as serve_run
 
     if out is None and (resume or hand_out or resume_if_started):
         raise ConfigError("--resume and --hand-out need --out: the folder of the run")
@@ -153,8 +153,8 @@ def join(
       headstart federate join site.toml
     """
     _need_flower()
-    from headstart.flower.worker import join as join_federation
-    from headstart.flower.worker import until_stopped
+    from headstart.flower.deploy.joining import join as join_federation
+    from headstart.flower.deploy.joining import until_stopped
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -187,7 +187,7 @@ def personalize(
     """
     _need_flower()
     from headstart.cli.personalize import scored
-    from headstart.flower.personal import personalize_site
+    from headstart.flower.site.site_personalization import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
     if as_json:
@@ -230,7 +230,7 @@ def up(
       headstart federate up my.toml --set rounds=20 --out runs/mine
     """
     _need_flower()
-    from headstart.flower.whole import run_whole
+    from headstart.flower.deploy.local_trial import run_whole
 
     shown = Shown(as_json)
     chosen = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
@@ -321,7 +321,7 @@ def _how_to_go_on(command: str, run: Path) -> Any:
     from contextlib import contextmanager
 
     from headstart.experiments.checkpoint import checkpoints
-    from headstart.flower.errors import FederationError
+    from headstart.flower.protocol.error_codes import FederationError
 
     @contextmanager
     def trying() -> Any:
@@ -346,7 +346,7 @@ def _results(run: Path, *, page: bool, as_json: bool) -> None:
 
     result = load_run(run)
     if page:
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         make_report([run])
     if as_json:

@@ -13,8 +13,8 @@ import typer
 from headstart.cli.options import Json, Settings
 
 if TYPE_CHECKING:
-    from headstart.theory.constants import Estimate
-    from headstart.theory.plan import Plan
+    from headstart.theory.estimation import Estimate
+    from headstart.theory.planning import Plan
 
 
 def plan(
@@ -64,9 +64,8 @@ def plan(
     from headstart.experiments import load_experiment
     from headstart.experiments.trajectory import models_on_the_way
     from headstart.options import require_positive
-    from headstart.theory.constants import estimate_from_data, mean_loss
-    from headstart.theory.plan import Federation
-    from headstart.theory.plan import plan as make_plan
+    from headstart.theory.estimation import compute_mean_loss, estimate_constants
+    from headstart.theory.planning import FederationProfile, make_plan
 
     require_positive(epsilon=epsilon)
     chosen = load_experiment(experiment, settings or [])
@@ -86,15 +85,15 @@ def plan(
     models = models_on_the_way(chosen, data, rounds=rounds, count=points, progress=say)
     model = chosen.build_model()
     objective = chosen.build_objective(model, data.schema)
-    found = estimate_from_data(
+    found = estimate_constants(
         data, model, models, inner_lr=options["inner_lr"], clients=clients, examples=examples,
         seed=chosen.seed, progress=_say("constants, model"), objective=objective,
     )  # fmt: skip
-    start = mean_loss(
+    start = compute_mean_loss(
         data, model, models[0], clients=clients, examples=examples, objective=objective
     )
     planned = make_plan(
-        found.constants, Federation(data.known_clients, chosen.participation, start),
+        found.constants, FederationProfile(data.known_clients, chosen.participation, start),
         epsilon=epsilon, inner_lr=inner_lr, inner_steps=inner_steps,
         method=options.get("method", "exact"), delta=options.get("delta", 1e-3),
     )  # fmt: skip
@@ -105,9 +104,9 @@ def plan(
 
 
 def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
+    from headstart.atomic_files import write_text
     from headstart.errors import OutputError
     from headstart.experiments.search import search, shortened
-    from headstart.files import write_text
 
     if out.exists():
         raise OutputError(f"{out} exists already; choose another file with --out")
@@ -157,7 +156,7 @@ def _show(found: Estimate, planned: Plan, start: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headstart.theory.plan import MEANING
+    from headstart.theory.planning import MEANING
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     table = Table(box=box.SIMPLE_HEAD, title="Constants found in the data", title_justify="left")

@@ -20,6 +20,6 @@ def report(
 
       headstart report runs/digits-per-fedavg-001
     """
-    from headstart.report.page import make_report
+    from headstart.report import make_report
 
     typer.echo(f"page: {make_report(runs, out)}")

@@ -109,7 +109,7 @@ def run(
         typer.echo("constants of the theory, for the bound", err=True)
         write_promise(plan, plan.build_data(), result, folder)
     if page:
-        from headstart.report.page import make_report
+        from headstart.report import make_report
 
         make_report([folder])
     if as_json:

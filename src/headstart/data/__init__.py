@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
-from headstart.data.examples import read_examples, write_examples
+from headstart.data.dataset_summary import describe
+from headstart.data.example_files import read_examples, write_examples
+from headstart.data.example_pool import Pool
 from headstart.data.federated import Client, FederatedDataset, from_clients
 from headstart.data.partition import (
     PARTITIONS,
@@ -20,14 +22,12 @@ from headstart.data.partition import (
     natural,
     shards,
 )
-from headstart.data.pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources import SOURCES
 from headstart.data.sources import find_source as _find_source
 from headstart.data.sources.synthetic import Synthetic
 from headstart.data.store import StoreWriter, open_store, write_store
-from headstart.data.summary import describe
-from headstart.data.tables import read_folder, read_table
+from headstart.data.user_data import read_folder, read_table
 
 __all__ = [
     "PARTITIONS",

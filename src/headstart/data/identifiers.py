@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from headstart.errors import DataWarning
 
 SMALLEST = 8

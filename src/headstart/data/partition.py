@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from headstart.data.dealing import (
+from headstart.data.assignment import (
     Deck,
     Rows,
     deal_counts,

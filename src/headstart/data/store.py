@@ -21,11 +21,11 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from headstart.atomic_files import clear_write_errors, write_json
 from headstart.data.digest import PIECE, ArrayCard, card_of, combined
 from headstart.data.federated import FederatedDataset, bad_values
 from headstart.data.schema import Schema
 from headstart.errors import DataError, OutputError
-from headstart.files import clear_write_errors, write_json
 
 VERSION: Literal[1] = 1
 CARD = "store.json"

@@ -10,24 +10,29 @@ from typing import Any
 import jax
 import numpy as np
 
+from headstart.data.dataset_summary import describe
 from headstart.data.federated import FederatedDataset
-from headstart.data.summary import describe
 from headstart.diagnosis.pilot import ListenerFor, Pilot, level, pilot
 from headstart.errors import DataError
 from headstart.experiments.config import Experiment
 from headstart.experiments.training import Listener
 from headstart.heterogeneity import (
     Distances,
+    estimate_similarity,
     label_distributions,
     label_names,
-    suggested_by_examples,
     total_variation,
     wasserstein,
 )
 from headstart.options import require_at_least
 from headstart.simulation.sampling import active_clients
-from headstart.theory.constants import Estimate, Sensitivity, estimate_from_data, sensitivity
-from headstart.theory.label_part import LabelPart, label_part_from_data
+from headstart.theory.estimation import (
+    Estimate,
+    Sensitivity,
+    estimate_constants,
+    estimate_sensitivity,
+)
+from headstart.theory.label_part import LabelPart, measure_label_part
 from headstart.trees import size
 
 PILOT_SHARE = 5
@@ -70,7 +75,7 @@ class Diagnosis:
     def gammas(self) -> dict[str, dict[str, float]]:
         """γ_G and γ_H as measured, what explains them, the labels' bound, and an estimate."""
         c, sensitive = self.estimate.constants, self.sensitivity
-        suggested = suggested_by_examples(self.examples, L_z=sensitive.L_z, rho_z=sensitive.rho_z)
+        suggested = estimate_similarity(self.examples, L_z=sensitive.L_z, rho_z=sensitive.rho_z)
         found = {
             "measured": {"gamma_G": c.gamma_G, "gamma_H": c.gamma_H},
             "by chance": {"gamma_G": self.estimate.chance_G},
@@ -176,13 +181,13 @@ def diagnose(
     model, inner_lr = ours.build_model(), float(made.options["per-fedavg"]["inner_lr"])
     objective = ours.build_objective(model, data.schema)
     few: Any = {"clients": FEW_CLIENTS, "examples": FEW_EXAMPLES, "objective": objective}
-    found = estimate_from_data(some, model, models[:1], inner_lr=inner_lr, **few)
-    part = label_part_from_data(some, model, models[0], **few)
+    found = estimate_constants(some, model, models[:1], inner_lr=inner_lr, **few)
+    part = measure_label_part(some, model, models[0], **few)
     names = [some.name(client) for client in range(some.known_clients)]
     return Diagnosis(
         describe(data), label_names(some), names,
         label_distributions(some), np.asarray(some.train_counts), labels, examples, found,
-        sensitivity(some, model, models[:1], objective=objective), part, made,
+        estimate_sensitivity(some, model, models[:1], objective=objective), part, made,
         time.monotonic() - begin,
     )  # fmt: skip
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.atomic_files import write_bytes, write_text
 from headstart.diagnosis.measuring import Diagnosis, distance_facts
 from headstart.diagnosis.pilot import Pilot
 from headstart.diagnosis.reading import Reading, more_than_labels
-from headstart.files import write_bytes, write_text
 from headstart.heterogeneity import Distances
 from headstart.metric import DASH
 from headstart.report.content import Cells, Command, Content

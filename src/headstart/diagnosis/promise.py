@@ -7,15 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headstart.atomic_files import write_json
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart.errors import ConfigError
 from headstart.experiments.config import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.trajectory import models_on_the_way
-from headstart.files import write_json
 from headstart.theory import Constants, bounds
-from headstart.theory.constants import estimate_from_data, mean_loss
+from headstart.theory.estimation import compute_mean_loss, estimate_constants
 
 FILE = "theory.json"
 
@@ -35,11 +35,11 @@ def promised(experiment: Experiment, data: FederatedDataset, run: Run) -> dict[s
     end = run.algorithm.model(run.state)
     options = experiment.algorithm
     model, inner_lr = experiment.build_model(), float(options["inner_lr"])
-    found = estimate_from_data(
+    found = estimate_constants(
         data, model, [start, end], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES,
         seed=experiment.seed, objective=run.objective,
     )  # fmt: skip
-    gap = mean_loss(
+    gap = compute_mean_loss(
         data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES, objective=run.objective
     )
     table = {"constants": asdict(found.constants), "what": found.describe(), "initial_gap": gap}
@@ -63,7 +63,7 @@ def _bound(
     sizes: Sequence[int] = [inner] * steps + [outer]
     if steps == 0:  # FedAvg: the theorem with no adaptation
         step, sizes = {"inner_lr": 0.0, "inner_steps": 1}, [inner, outer]
-    return bounds.best.stationarity(
+    return bounds.sharpest.stationarity(
         c, **step, batch_sizes=sizes, hessian_batch_sizes=hessian,
         method=options.get("method", "exact"), delta=options.get("delta", 1e-3),
         local_lr=algorithm.local_lr, local_steps=algorithm.local_steps, rounds=rounds,

@@ -6,8 +6,8 @@ import inspect
 from typing import Any
 
 from headstart.algorithms import Algorithm
+from headstart.data.example_pool import Pool
 from headstart.data.federated import FederatedDataset
-from headstart.data.pool import Pool
 from headstart.errors import ConfigError, DataError
 from headstart.options import require_at_least
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from headstart.atomic_files import write_json, write_text
 from headstart.errors import ConfigError, DivergedError, OutputError
 from headstart.experiments.config import Experiment
 from headstart.experiments.directory import RunDirectory
 from headstart.experiments.record import as_csv
 from headstart.experiments.training import Listener, run_experiment
-from headstart.files import write_json, write_text
 from headstart.metric import ACCURACY, Metric
 from headstart.simulation.statistics import half_width, paired
 

@@ -14,13 +14,13 @@ import tomli_w
 
 from headstart.aggregation import RULES, STEPS, Rule, Step, aggregated
 from headstart.algorithms import ALGORITHMS, Algorithm
-from headstart.data import build as data_build
+from headstart.data import dataset_options
 from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.extensions import Requirement, find, forbid, subclass_of, with_methods
 from headstart.models import MODELS
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Objective, objective_for, resolve_objective, target_of
 from headstart.options import (
     as_table,
@@ -125,7 +125,7 @@ class Experiment:
         return replace(
             plain,
             label=plain.label or (algorithm.label if algorithm else GIVEN),
-            data=_absolute(data_build.resolve(dict(plain.data))),
+            data=_absolute(dataset_options.resolve_data_options(dict(plain.data))),
             model=plain.model
             if is_given(plain.model)
             else complete(MODEL, plain.model, build_model(plain.model)),
@@ -163,7 +163,9 @@ class Experiment:
 
     def build_data(self) -> FederatedDataset:
         """The data set, split among clients."""
-        return data_build.build(dict(self.data), seed=self.seed, target=target_of(self.objective))
+        return dataset_options.build_dataset(
+            dict(self.data), seed=self.seed, target=target_of(self.objective)
+        )
 
     def build_objective(self, model: Model, schema: Schema) -> Objective:
         """Loss and metrics of the model on data with this schema."""

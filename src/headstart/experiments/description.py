@@ -26,9 +26,9 @@ from headstart.experiments.config import (
     Experiment,
     Kind,
 )
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, Objective
-from headstart.models.objectives.building import OBJECTIVES
+from headstart.models.objectives.objective_options import OBJECTIVES
 from headstart.options import as_table, build
 from headstart.parts import Parts
 

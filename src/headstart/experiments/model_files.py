@@ -26,7 +26,7 @@ from headstart.experiments.config import GIVEN, MODEL, build_model, is_given
 from headstart.experiments.describing import objective_table, table_of
 from headstart.experiments.run import PersonalModel
 from headstart.extensions import nothing_from
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.trees import Tree
 

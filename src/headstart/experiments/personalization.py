@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.examples import read_examples
+from headstart.atomic_files import write_json
+from headstart.data.example_files import read_examples
 from headstart.errors import ConfigError, DataError, OutputError
 from headstart.experiments.directory import RunDirectory
 from headstart.experiments.loading import load_run
 from headstart.experiments.run import PersonalModel, Run
-from headstart.files import write_json
 from headstart.models.objectives import objective_for
 from headstart.options import require_at_least
 

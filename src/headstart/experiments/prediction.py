@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.examples import read_inputs
+from headstart.atomic_files import write_text
+from headstart.data.example_files import read_inputs
 from headstart.errors import OutputError
 from headstart.experiments.model_files import load_model
 from headstart.experiments.record import as_csv
 from headstart.experiments.run import PersonalModel
-from headstart.files import write_text
 
 
 def predict_file(

@@ -14,15 +14,15 @@ from jaxtyping import Array, Float, Shaped
 
 from headstart.algorithms.contract import Algorithm, Memory, ModelParts, State
 from headstart.data.federated import Client, FederatedDataset, from_clients
-from headstart.data.inputs import matched_inputs, matched_labels
 from headstart.data.schema import Schema
+from headstart.data.schema_matching import matched_inputs, matched_labels
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.experiments.adaptation import adapted_model
 from headstart.experiments.config import Experiment
 from headstart.experiments.record import SMALLER_STEPS
 from headstart.keys import Keys
 from headstart.metric import ACCURACY, Metric
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Classification, Given, Objective, objective_for
 from headstart.options import require_at_least
 from headstart.parts import whole

@@ -16,7 +16,7 @@ from headstart.experiments.checkpoint import checkpoints, load_checkpoint
 from headstart.experiments.directory import RunDirectory
 from headstart.experiments.run import Run
 from headstart.keys import Keys
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.parts import prepare
 from headstart.simulation.rounds import memory_for_all

@@ -24,7 +24,7 @@ from headstart.experiments.directory import RunDirectory
 from headstart.experiments.progress import shown
 from headstart.experiments.run import Run
 from headstart.machine import agreed, leads
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given
 from headstart.parts import Parts
 from headstart.simulation.evaluation import AdaptOn

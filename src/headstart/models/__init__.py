@@ -7,9 +7,9 @@ from typing import Any
 from headstart.models.adapters import from_equinox, from_flax, from_functions
 from headstart.models.char_lstm import CharLSTM, char_lstm
 from headstart.models.cnn import CNN, cnn
-from headstart.models.contract import Examples, Model
 from headstart.models.logistic import Logistic, logistic
 from headstart.models.mlp import MLP, mlp
+from headstart.models.model import Examples, Model
 from headstart.models.objectives import (
     OBJECTIVES,
     Classification,
@@ -21,7 +21,7 @@ from headstart.models.objectives import (
     Sequences,
     objective_for,
 )
-from headstart.models.squares import SquaresMLP, squares_mlp
+from headstart.models.squares_mlp import SquaresMLP, squares_mlp
 
 MODELS: dict[str, type[Any]] = {
     "mlp": MLP,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from headstart.errors import ConfigError
-from headstart.models.contract import Examples, Model
+from headstart.models.model import Examples, Model
 from headstart.trees import Tree, names
 
 if TYPE_CHECKING:

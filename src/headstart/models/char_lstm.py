@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.errors import ConfigError
-from headstart.models.contract import Examples
 from headstart.models.layers import Dense, glorot, unbiased, width
+from headstart.models.model import Examples
 
 
 class LSTM(eqx.Module):

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart.errors import ConfigError
-from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
@@ -22,6 +21,7 @@ from headstart.models.layers import (
     width,
     widths,
 )
+from headstart.models.model import Examples
 from headstart.options import require_one_of
 
 STRIDE = 2

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart.errors import ConfigError
-from headstart.models.contract import Examples
+from headstart.models.model import Examples
 from headstart.options import require_at_least
 
 

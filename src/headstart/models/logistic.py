@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from headstart.models.contract import Examples
 from headstart.models.layers import Dense, columns, require_numbers
+from headstart.models.model import Examples
 
 
 @dataclass(frozen=True)

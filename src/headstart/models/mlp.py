@@ -10,7 +10,6 @@ import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart.first_layer import FirstLayer
-from headstart.models.contract import Examples
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
@@ -21,6 +20,7 @@ from headstart.models.layers import (
     unbiased,
     widths,
 )
+from headstart.models.model import Examples
 from headstart.options import require_one_of
 
 

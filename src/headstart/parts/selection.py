@@ -21,8 +21,8 @@ from jaxtyping import PRNGKeyArray
 
 from headstart.algorithms.contract import Algorithm, ModelParts
 from headstart.errors import ConfigError
-from headstart.models.contract import Examples, Model, head_of
-from headstart.parts.kept import KeptAtClient
+from headstart.models.model import Examples, Model, head_of
+from headstart.parts.kept_at_client import KeptAtClient
 from headstart.trees import Tree, names, pick
 
 Patterns = tuple[str, ...]

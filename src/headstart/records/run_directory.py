@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headstart.atomic_files import append_line, clear_write_errors, write_json, write_text
 from headstart.data.schema import Schema
 from headstart.errors import InputError, OutputError
-from headstart.files import append_line, clear_write_errors, write_json, write_text
 from headstart.records.base import JsonTable, parse_file, parse_table
 from headstart.records.client_result import ClientResult, clients_from_csv, clients_to_csv
 from headstart.records.evaluation import Evaluation

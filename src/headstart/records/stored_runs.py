@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headstart.atomic_files import write_json, write_text
 from headstart.errors import InputError
-from headstart.files import write_json, write_text
 from headstart.metric import Metric
 from headstart.records.base import parse_file
 from headstart.records.client_result import ClientResult

@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from headstart.atomic_files import write_bytes
 from headstart.errors import CheckpointError
-from headstart.files import write_bytes
 from headstart.records.base import JsonTable
 from headstart.trees import Tree, names
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headstart.files import write_bytes
+from headstart.atomic_files import write_bytes
 from headstart.metric import Metric
 from headstart.report import lines
 from headstart.report.drawing import (

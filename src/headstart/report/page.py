@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.atomic_files import write_bytes
 from headstart.errors import OutputError
-from headstart.files import write_bytes
 from headstart.report.content import Content, content_of
 from headstart.report.gathering import read
 from headstart.report.reading import Comparison, Run

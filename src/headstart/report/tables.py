@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headstart.records import ComparisonRecord, RunSummary
 from headstart.report.palette import ADAPTED_ON_TEST
 from headstart.report.people import short
 from headstart.report.records import (
@@ -13,7 +14,6 @@ from headstart.report.records import (
     Row,
     Stat,
     Summary,
-    Table,
 )
 from headstart.report.wording import (
     DASH,
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-def summary_table(summary: Table) -> RichTable:
-    """One run's metric, known and new clients; from the content of ``summary.json``."""
-    about = Summary.from_table(summary)
+def summary_table(summary: RunSummary) -> RichTable:
+    """One run's metric, known and new clients."""
+    about = Summary.from_table(summary.to_table())
     metric = about.metric
     table = _table("clients", "count", "before", "after", tail_name(metric), "worst client")
     for group, pair in about.groups.items():
@@ -48,9 +48,9 @@ def summary_table(summary: Table) -> RichTable:
     return table
 
 
-def comparison_table(comparison: Table) -> RichTable:
-    """Methods below each other, known and new clients; from ``comparison.json``."""
-    board = Board.from_table(comparison)
+def comparison_table(comparison: ComparisonRecord) -> RichTable:
+    """Methods below each other, known and new clients."""
+    board = Board.from_table(comparison.to_table())
     against = f"to {short(board.baseline or DASH, 16)}"
     unit = " %" if board.metric.is_share else ""
     heads = ("method", "clients", f"before{unit}", f"after{unit}")

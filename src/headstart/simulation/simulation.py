@@ -13,7 +13,7 @@ from headstart.algorithms.contract import Algorithm, Memory, State
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.keys import Keys
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.parts import Parts, Prepared, prepare, prepared_algorithm
 from headstart.simulation.constant import ConstantAnswer, constant_answer

@@ -7,8 +7,8 @@ raises one :class:`ContractError` that lists everything that is wrong, and what 
 :func:`algorithm_problems` and :func:`model_problems` return the list instead.
 """
 
-from headstart.testing.algorithms import algorithm_problems, check_algorithm
-from headstart.testing.models import check_model, model_problems
+from headstart.testing.algorithm_checks import algorithm_problems, check_algorithm
+from headstart.testing.model_checks import check_model, model_problems
 from headstart.testing.problems import ContractError, Problem
 
 __all__ = [

@@ -13,7 +13,7 @@ from headstart.algorithms.contract import Algorithm, Cohort, Objective, Reply, T
 from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.models import mlp
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.simulation.federation import Federation
 from headstart.simulation.simulation import Simulation
 from headstart.trees import Tree

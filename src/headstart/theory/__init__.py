@@ -1,8 +1,15 @@
-"""What the papers prove, made computable: constants, bounds, plans."""
+"""The papers' theory as code: constants, bounds and training plans."""
 
 from __future__ import annotations
 
 from headstart.theory import bounds
 from headstart.theory.assumptions import Constants
+from headstart.theory.convergence import ConvergenceBound
+from headstart.theory.estimation import Estimate, compute_mean_loss, estimate_constants
+from headstart.theory.label_part import LabelPart, measure_label_part
+from headstart.theory.planning import FederationProfile, Plan, make_plan
 
-__all__ = ["Constants", "bounds"]
+__all__ = [
+    "Constants", "ConvergenceBound", "Estimate", "FederationProfile", "LabelPart", "Plan",
+    "bounds", "compute_mean_loss", "estimate_constants", "make_plan", "measure_label_part",
+]  # fmt: skip

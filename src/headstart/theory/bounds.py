@@ -1,8 +1,8 @@
 """Every lemma and theorem of the two papers as a function named for what it bounds.
 
 The functions here are paper G's: any number ν of adaptation steps, any α. ``bounds.one_step`` has
-paper P's for ν = 1 and α ≤ 1/L under the same names, ``bounds.best`` the smaller of those that
-apply.
+paper P's for ν = 1 and α ≤ 1/L under the same names. ``bounds.sharpest`` returns the smallest bound
+that applies.
 
 >>> from headstart.theory import Constants
 >>> c = Constants(B=1, L=1, rho=0, sigma_G=0, sigma_H=0, kappa_G=0, kappa_H=0, gamma_G=0, gamma_H=0)
@@ -12,8 +12,8 @@ apply.
 
 from __future__ import annotations
 
-from headstart.theory import best, one_step
-from headstart.theory.general import (
+from headstart.theory import one_step, sharpest
+from headstart.theory.any_steps import (
     AdaptedModelError,
     adapted_model_error,
     gradient_bias,
@@ -22,9 +22,9 @@ from headstart.theory.general import (
     smoothness,
     stationarity,
 )
-from headstart.theory.stationarity import Stationarity
+from headstart.theory.convergence import ConvergenceBound
 
 __all__ = [
-    "AdaptedModelError", "Stationarity", "adapted_model_error", "best", "gradient_bias",
-    "gradient_variance", "meta_similarity", "one_step", "smoothness", "stationarity",
+    "AdaptedModelError", "ConvergenceBound", "adapted_model_error", "gradient_bias",
+    "gradient_variance", "meta_similarity", "one_step", "sharpest", "smoothness", "stationarity",
 ]  # fmt: skip

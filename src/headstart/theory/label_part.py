@@ -1,25 +1,25 @@
-r"""How much of γ_G the clients' labels explain, and what they allow at most (P §4.1, (14a)).
+r"""How much of γ_G the clients' labels explain, and the bound they imply (P §4.1, (14a)).
 
-If clients differ in their labels alone, a class has the same examples at every client. With
+If clients differ only in their labels, a class has the same distribution at every client. With
 g_c = E[∇l(z; w) | class c], client i's label shares p_i and their mean p,
 
     ∇f_i − ∇f = Σ_c (p_i(c) − p(c)) g_c,    γ_G² ≤ 4B² · mean_i TV(p_i, p)²,
 
-where ‖∇l(z; w)‖ ≤ B for **every example** z; a bound on the clients' mean gradients is not enough.
+where ‖∇l(z; w)‖ ≤ B for **every example** z. A bound on the clients' mean gradients is not enough.
 
-The premise can be tested. In data ∇f_i − ∇f also has a part that label shares do not explain,
+The premise can be tested. In data, ∇f_i − ∇f also has a part that label shares do not explain,
 
     r_i = Σ_c p_i(c) (g_ic − g_c),    g_ic: the mean gradient of client i's examples of class c.
 
-Under the premise it is chance: exchanging examples of the same class between clients changes
-nothing that matters, and shows how large mean_i ‖r_i‖² gets (a permutation test).
+Under the premise r_i is chance. Exchanging examples of the same class between clients then leaves
+the distribution unchanged and shows how large mean_i ‖r_i‖² gets (a permutation test).
 
-Everything follows from the products ⟨∇l_j, ∇l_k⟩ of the examples' gradients. γ_G, its parts and B
-are those of one set of examples, so for that set, and at that w, the bound is one. For all training
+Everything follows from the inner products ⟨∇l_j, ∇l_k⟩ of the examples' gradients. γ_G, its parts
+and B belong to one set of examples, so the bound holds for that set and that w. For all training
 data B is a lower estimate.
 
-There is no such bound on γ_H here. It needs the spectral norm of every example's Hessian, and power
-iteration finds norms from below: 2L · TV with such an L could be too small.
+There is no such bound on γ_H here. It would need the spectral norm of every example's Hessian, and
+power iteration approaches norms from below: 2L · TV with such an L could be too small.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from jaxtyping import Array, Float
 
 from headstart.data.federated import FederatedDataset
 from headstart.heterogeneity import label_bound
-from headstart.models.contract import Model
+from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
-from headstart.theory.constants import Losses, example_losses, sample_clients
+from headstart.theory.estimation import Losses, example_losses, sample_clients
 from headstart.trees import Tree
 
 BLOCK = 32
-"""Examples whose gradients are held at a time, twice."""
+"""Examples per block of gradients; two blocks are in memory at the same time."""
 DRAWS = 200
 LEVEL = 0.99
-"""Of the exchanges between clients, this share leaves less unexplained than ``chance_G``."""
+"""The share of the permutations that leave less unexplained than ``chance_G``."""
 ROUNDING = 1e-5
-"""Squares closer than this times B² are equal: gradients are computed in float32."""
+"""Squares that differ by less than this times B² count as equal: gradients are float32."""
 
 
 @dataclass(frozen=True)
@@ -58,51 +58,51 @@ class LabelPart:
     gamma_G: float
     """Root of mean_i ‖∇f_i − ∇f‖²."""
     explained_G: float
-    """Root of mean_i ‖Σ_c (p_i(c) − p(c)) g_c‖²: γ_G if clients differed in labels alone."""
+    """Root of mean_i ‖Σ_c (p_i(c) − p(c)) g_c‖²: γ_G if clients differed only in labels."""
     unexplained_G: float
     """Root of mean_i ‖r_i‖²."""
     chance_G: float
-    """What chance leaves unexplained if clients differ in labels alone, in 99 of 100 cases."""
+    """The 99th percentile of ``unexplained_G`` if clients differ only in labels."""
     B: float
     """The largest ‖∇l(z; w)‖ of these examples."""
     bound_G: float
-    """2B · √(mean TV²): what γ_G is at most if clients differ in labels alone."""
+    """2B · √(mean TV²): the bound on γ_G if clients differ only in labels."""
     clients: int
     examples: int
-    """Of all clients together."""
+    """The total over clients."""
 
     @property
     def gradients(self) -> int:
-        """Gradients of one example that their products took; every block meets those after it."""
+        """Gradients of single examples computed for the products of all blocks."""
         return self.examples * (math.ceil(self.examples / BLOCK) + 3) // 2
 
     @property
     def share_explained(self) -> float:
-        """Of γ_G², 1 − mean_i ‖r_i‖² / γ_G²; at least 0."""
+        """The share of γ_G² explained: 1 − mean_i ‖r_i‖² / γ_G², at least 0."""
         if self.gamma_G == 0:
             return 1.0
         return max(0.0, 1 - (self.unexplained_G / self.gamma_G) ** 2)
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether more is unexplained than chance leaves: clients differ in more than labels."""
+        """Whether more is unexplained than chance allows: clients differ in more than labels."""
         return self._larger(self.unexplained_G, self.chance_G)
 
     @property
     def exceeds_bound(self) -> bool:
-        """Whether γ_G is above the bound, so that its premise cannot hold for these examples."""
+        """Whether γ_G is above the bound, so its premise is false for these examples."""
         return self._larger(self.gamma_G, self.bound_G)
 
     @property
     def bound_applies(self) -> bool:
-        """Whether nothing speaks against the premise of the bound."""
+        """Whether the data are consistent with the premise of the bound."""
         return not (self.beyond_chance or self.exceeds_bound)
 
     def _larger(self, a: float, b: float) -> bool:
         return a**2 > b**2 + ROUNDING * self.B**2
 
 
-def label_part_from_data(
+def measure_label_part(
     data: FederatedDataset,
     model: Model,
     w: Tree,
@@ -112,10 +112,10 @@ def label_part_from_data(
     seed: int = 0,
     objective: Given = None,
 ) -> LabelPart | None:
-    """At w, over the examples that ``estimate_from_data`` looks at with the same arguments.
+    """Measure the label part at w, on the examples ``estimate_constants`` uses for these arguments.
 
-    None if an example belongs to no single class: its label is a number, or it has several, as a
-    text has.
+    Return None if an example does not have exactly one class: its label is a number, or it has
+    several labels, as a text does.
     """
     if data.schema.target != "class":
         return None
@@ -125,28 +125,30 @@ def label_part_from_data(
     if y.ndim > 1:
         return None
     losses = example_losses(objective_for(model, data.schema, objective))
-    return label_part(gradient_products(losses, w, (x, y)), np.nonzero(used)[0], y, seed=seed)
+    return compute_label_part(
+        gradient_products(losses, w, (x, y)), np.nonzero(used)[0], y, seed=seed
+    )
 
 
-def label_part(
+def compute_label_part(
     products: np.ndarray, whose: np.ndarray, labels: np.ndarray, *, seed: int = 0
 ) -> LabelPart:
-    """From ⟨∇l_j, ∇l_k⟩ of all examples, each example's client (0, 1, …) and its class."""
-    weights = _rows_of_ones(whose)
+    """Compute the label part from ⟨∇l_j, ∇l_k⟩, each example's client (0, 1, …) and its class."""
+    weights = _membership(whose)
     weights /= weights.sum(axis=1, keepdims=True)
-    of_class = _rows_of_ones(np.unique(labels, return_inverse=True)[1])
+    of_class = _membership(np.unique(labels, return_inverse=True)[1])
     shares = weights @ of_class.T
     to_mean = shares - shares.mean(axis=0)
     class_means = of_class * weights.mean(axis=0) / shares.mean(axis=0)[:, None]
     explained = to_mean @ class_means
     gap = weights - weights.mean(axis=0)
     B = math.sqrt(float(np.max(np.diag(products))))
-    left = _by_exchange(gap - explained, products, labels, np.random.default_rng(seed))
+    permuted = _permute_examples(gap - explained, products, labels, np.random.default_rng(seed))
     return LabelPart(
         gamma_G=_root_mean_square(gap, products),
         explained_G=_root_mean_square(explained, products),
         unexplained_G=_root_mean_square(gap - explained, products),
-        chance_G=float(np.quantile(left, LEVEL)),
+        chance_G=float(np.quantile(permuted, LEVEL)),
         B=B,
         bound_G=label_bound(np.sum(np.abs(to_mean), axis=1) / 2, B=B),
         clients=len(weights),
@@ -154,44 +156,44 @@ def label_part(
     )
 
 
-def _rows_of_ones(groups: np.ndarray) -> np.ndarray:
-    """(groups, examples): 1 where the example belongs to the group."""
+def _membership(groups: np.ndarray) -> np.ndarray:
+    """Return (groups, examples): 1 where the example belongs to the group."""
     return (np.arange(np.max(groups) + 1)[:, None] == groups).astype(float)
 
 
 def _root_mean_square(coefficients: np.ndarray, products: np.ndarray) -> float:
-    """Root of mean_i ‖Σ_j coefficients_ij ∇l_j‖²."""
+    """Return the root of mean_i ‖Σ_j coefficients_ij ∇l_j‖²."""
     squares = np.sum(coefficients * (coefficients @ products), axis=1)
     return math.sqrt(max(float(np.mean(squares)), 0.0))
 
 
-def _by_exchange(
+def _permute_examples(
     coefficients: np.ndarray, products: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> list[float]:
-    """The same with the examples of every class dealt to the clients again at random."""
-    found = []
+    """Return the root mean square after each of ``DRAWS`` random exchanges within the classes."""
+    norms = []
     members = [np.nonzero(labels == label)[0] for label in np.unique(labels)]
     for _ in range(DRAWS):
         order = np.arange(len(labels))
         for rows in members:
             order[rows] = rng.permutation(rows)
-        found.append(_root_mean_square(coefficients, products[np.ix_(order, order)]))
-    return found
+        norms.append(_root_mean_square(coefficients, products[np.ix_(order, order)]))
+    return norms
 
 
 def gradient_products(
     losses: Losses, w: Tree, batch: Any
 ) -> Float[np.ndarray, "examples examples"]:
-    """⟨∇l_j(w), ∇l_k(w)⟩ of all pairs of examples, two blocks of gradients at a time."""
+    """Return ⟨∇l_j(w), ∇l_k(w)⟩ of all pairs of examples, two blocks of gradients at a time."""
     count = len(jax.tree.leaves(batch)[0])
     places = [slice(start, start + BLOCK) for start in range(0, count, BLOCK)]
     parts = [jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), batch) for at in places]
     products = np.empty((count, count))
     for i, rows in enumerate(places):
-        own = _gradients(losses, w, parts[i])
+        row_gradients = _gradients(losses, w, parts[i])
         for columns, part in zip(places[i:], parts[i:], strict=True):
-            found = np.asarray(_products(own, _gradients(losses, w, part)), float)
-            products[rows, columns], products[columns, rows] = found, found.T
+            block = np.asarray(_products(row_gradients, _gradients(losses, w, part)), float)
+            products[rows, columns], products[columns, rows] = block, block.T
     return products
 
 

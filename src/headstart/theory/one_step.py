@@ -10,18 +10,24 @@ from typing import Any
 
 from headstart.errors import ConfigError
 from headstart.meta import DEFAULT_DELTA, Method
-from headstart.theory.assumptions import BatchSizes, Constants, Step, checked_step, checked_steps
-from headstart.theory.stationarity import Lemmas, Stationarity, bound
+from headstart.theory.assumptions import (
+    BatchSizes,
+    Constants,
+    MetaGradientStep,
+    check_inner_steps,
+    check_step,
+)
+from headstart.theory.convergence import ConvergenceBound, Lemmas, evaluate_theorem
 
 
 def applies(c: Constants, *, inner_lr: float, inner_steps: int) -> bool:
-    """Whether ν = 1 and α ≤ 1/L."""
+    """Return whether ν = 1 and α ≤ 1/L."""
     return inner_steps == 1 and inner_lr * c.L <= 1
 
 
 def smoothness(c: Constants, *, inner_lr: float, inner_steps: int = 1) -> float:
     """L_F = 4L + αρB (P Lemma 4.2)."""
-    _require(c, inner_lr, inner_steps, "4.2", "smoothness")
+    _require_one_step(c, inner_lr, inner_steps, "4.2", "smoothness")
     return 4 * c.L + inner_lr * c.rho * c.B
 
 
@@ -41,8 +47,8 @@ def gradient_bias(
     first-order   αL(σ_G/√D + B)
     hessian-free  α(2Lσ_G/√D + Lσ_G/√D′ + ρδB²)
     """
-    _require(c, inner_lr, inner_steps, _LEMMAS[_known(method)], "gradient_bias")
-    step = checked_step(
+    _require_one_step(c, inner_lr, inner_steps, _LEMMAS[_check_method(method)], "gradient_bias")
+    step = check_step(
         method=method, inner_lr=inner_lr, inner_steps=inner_steps, batch_sizes=batch_sizes,
         hessian_batch_sizes=hessian_batch_sizes, delta=delta,
     )  # fmt: skip
@@ -70,8 +76,8 @@ def gradient_variance(
     first-order   2σ_G²(1/D′ + (αL)²/D) + 2(αLB)²
     hessian-free  6σ_G²(2(αL)²/D + 2/D′ + α²/(2δ²D″)) + 2(αρδ)²B⁴
     """
-    _require(c, inner_lr, inner_steps, _LEMMAS[_known(method)], "gradient_variance")
-    step = checked_step(
+    _require_one_step(c, inner_lr, inner_steps, _LEMMAS[_check_method(method)], "gradient_variance")
+    step = check_step(
         method=method, inner_lr=inner_lr, inner_steps=inner_steps, batch_sizes=batch_sizes,
         hessian_batch_sizes=hessian_batch_sizes, delta=delta,
     )  # fmt: skip
@@ -80,23 +86,23 @@ def gradient_variance(
 
 def meta_similarity(c: Constants, *, inner_lr: float, inner_steps: int = 1) -> float:
     """γ_F² = 3B²α²γ_H² + 192γ_G² (P Lemma 4.4)."""
-    _require(c, inner_lr, inner_steps, "4.4", "meta_similarity")
+    _require_one_step(c, inner_lr, inner_steps, "4.4", "meta_similarity")
     return 3 * (c.B * inner_lr * c.gamma_H) ** 2 + 192 * c.gamma_G**2
 
 
-def stationarity(c: Constants, **arguments: Any) -> Stationarity:
-    """P Theorem 4.5, term by term, with the largest β it allows.
+def stationarity(c: Constants, **arguments: Any) -> ConvergenceBound:
+    """Return P Theorem 4.5 term by term, with the largest β it allows.
 
-    Arguments are those of :func:`headstart.theory.stationarity.bound`.
+    Takes the arguments of :func:`headstart.theory.convergence.evaluate_theorem`.
     """
     lemmas = Lemmas(smoothness, gradient_bias, gradient_variance, meta_similarity)
-    return bound(lemmas, c, **arguments)
+    return evaluate_theorem(lemmas, c, **arguments)
 
 
 _LEMMAS = {"exact": "4.3", "first-order": "H.1", "hessian-free": "H.2"}
 
 
-def _variance(c: Constants, step: Step) -> float:
+def _variance(c: Constants, step: MetaGradientStep) -> float:
     alpha, (inner, outer), (hessian,) = step.alpha, step.D, step.D_hessian
     noise = c.sigma_G**2 * (1 / outer + (alpha * c.L) ** 2 / inner)
     if step.method == "exact":
@@ -110,21 +116,23 @@ def _variance(c: Constants, step: Step) -> float:
     return 6 * c.sigma_G**2 * terms + 2 * (alpha * c.rho * step.delta) ** 2 * c.B**4
 
 
-def _known(method: str) -> str:
+def _check_method(method: str) -> str:
     if method not in _LEMMAS:
         raise ConfigError(f"method={method!r} is not known; use one of {', '.join(_LEMMAS)}")
     return method
 
 
-def _require(c: Constants, inner_lr: float, inner_steps: int, lemma: str, name: str) -> None:
-    checked_steps(inner_lr, inner_steps)
-    general = f"headstart.theory.bounds.{name} holds for any number of steps and any step size"
+def _require_one_step(
+    c: Constants, inner_lr: float, inner_steps: int, lemma: str, name: str
+) -> None:
+    check_inner_steps(inner_lr, inner_steps)
+    alternative = f"headstart.theory.bounds.{name} holds for any number of steps and any step size"
     if inner_steps != 1:
         raise ConfigError(
-            f"inner_steps={inner_steps}: Lemma {lemma} of paper P is for one step; {general}"
+            f"inner_steps={inner_steps}: Lemma {lemma} of paper P is for one step; {alternative}"
         )
     if not applies(c, inner_lr=inner_lr, inner_steps=inner_steps):
         raise ConfigError(
-            f"inner_lr={inner_lr:g} is above 1/L = {1 / c.L:g}, up to which Lemma {lemma} of "
-            f"paper P holds; {general}"
+            f"inner_lr={inner_lr:g} is above 1/L = {1 / c.L:g}, the largest value for which Lemma "
+            f"{lemma} of paper P holds; {alternative}"
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
@@ -48,7 +48,7 @@ FILES = tuple(
 
 def load() -> Pool:
     """50,000 training and 10,000 test images of 32 × 32 pixels in three colours."""
-    batches = [parse(c, f.name) for c, f in zip(files.read(FILES), FILES, strict=True)]
+    batches = [parse(c, f.name) for c, f in zip(downloads.read(FILES), FILES, strict=True)]
     (*train, (test_x, test_y)) = batches
     return Pool(
         name="cifar10",

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from headstart.data.pool import Pool
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.sources import mnist
 from headstart.data.sources.source import Source
 

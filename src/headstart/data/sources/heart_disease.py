@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
@@ -75,7 +75,7 @@ FILES = tuple(
 
 def load() -> Pool:
     """920 patients of four hospitals: is there heart disease (num > 0)?"""
-    contents = files.read(FILES)
+    contents = downloads.read(FILES)
     parsed = [parse(content, file.name) for content, file in zip(contents, FILES, strict=True)]
     rest = len(FEATURES) - len(NUMBERS)
     return Pool(

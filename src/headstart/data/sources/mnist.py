@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources import idx
 from headstart.data.sources.source import Source
@@ -43,7 +43,7 @@ def load() -> Pool:
 
 def read(name: str, four: Sequence[DataFile], class_names: tuple[str, ...]) -> Pool:
     """A pool from training images, training labels, test images and test labels."""
-    content = files.read(four)
+    content = downloads.read(four)
     x, test_x = (idx.images(content[i], four[i].name) for i in (0, 2))
     return Pool(
         name=name,

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.sources import idx, mnist
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
@@ -44,7 +44,7 @@ def load() -> Pool:
 def with_writers(digits: Pool) -> Pool:
     """One pool of both parts of MNIST, with the writer of each image."""
     assert digits.test_x is not None and digits.test_y is not None
-    train, test = files.read(FILES)
+    train, test = downloads.read(FILES)
     writers = np.concatenate(
         [_writers(train, FILES[0].name, digits.y), _writers(test, FILES[1].name, digits.test_y)]
     )

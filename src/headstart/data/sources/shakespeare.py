@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
@@ -34,7 +34,9 @@ _TOKENS[[ord(c) for c in CHARACTERS]] = np.arange(len(CHARACTERS))
 
 def load() -> Pool:
     """Windows of 80 characters from 447 roles."""
-    texts = {role: text for role, text in parse(files.read(FILES)[0]).items() if len(text) >= LEAST}
+    texts = {
+        role: text for role, text in parse(downloads.read(FILES)[0]).items() if len(text) >= LEAST
+    }
     if not texts:
         raise DataError(f"{FILES[0].name} has no role of {LEAST} characters; get the whole file")
     cut = [windows(text) for text in texts.values()]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from headstart.data import files
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.federated import FederatedDataset
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
 
 
 @runtime_checkable
@@ -47,4 +47,4 @@ class Source:
 
     def missing(self) -> list[DataFile]:
         """The files that are not on this machine."""
-        return [file for file in self.files if files.find(file) is None]
+        return [file for file in self.files if downloads.find(file) is None]

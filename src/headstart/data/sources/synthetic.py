@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headstart.data.example_pool import Pool, check_split, held_out
 from headstart.data.federated import FederatedDataset
-from headstart.data.pool import Pool, check_split, held_out
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import ConfigError

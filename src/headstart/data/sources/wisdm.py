@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.data import files
-from headstart.data.files import DataFile
-from headstart.data.pool import Pool
+from headstart.data import downloads
+from headstart.data.downloads import DataFile
+from headstart.data.example_pool import Pool
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
 from headstart.errors import DataError
@@ -57,7 +57,7 @@ def constants(feature: str) -> tuple[float, float]:
 
 def load() -> Pool:
     """5,418 windows of 36 people, six activities."""
-    x, y, person = parse(files.read(FILES)[0], FILES[0].name)
+    x, y, person = parse(downloads.read(FILES)[0], FILES[0].name)
     people, owner = np.unique(person, return_inverse=True)
     return Pool(
         name="wisdm",

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from headstart.errors import ConfigError, DataError
 from headstart.first_layer import FirstLayer
 from headstart.metric import Metric
-from headstart.models.contract import Examples, Model
+from headstart.models.model import Examples, Model
 from headstart.options import choose
 from headstart.trees import Tree
 

@@ -1,0 +1,1 @@
+"""Federation folders, certificates and keys, and the processes of server and sites."""

@@ -1,0 +1,127 @@
+"""The folder of a federation, as ``headstart federate init`` writes it.
+
+experiment.toml   what is trained
+schema.json       what an example looks like; all sites must agree on it
+federation.toml   who takes part, where the server is, how patient it is
+app/              the Flower app: a few lines that name Headstart's
+server/           certificates, and the sites' public keys; stays at the server
+sites/NAME/       one folder per site, to be carried there: its file, key and start scripts
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from jinja2 import Environment, StrictUndefined
+
+from headstart.atomic_files import clear_write_errors, write_json, write_text
+from headstart.data.federated import FederatedDataset
+from headstart.data.schema import Schema
+from headstart.data.store import write_store
+from headstart.errors import OutputError
+from headstart.experiments.config import Experiment
+from headstart.flower.deploy.certificates import make_certificates, make_site_key
+from headstart.flower.federation_config import FederationConfig, as_toml
+
+OPTIONS = ("address", "sites", "late", "min_sites", "deadline", "wait", "retries", "max_norm")
+
+
+def write_federation(
+    folder: Path,
+    experiment: Experiment,
+    schema: Schema,
+    federation: FederationConfig,
+    *,
+    own_data: bool,
+    label: str = "label",
+) -> None:
+    """Everything but the sites' data; with ``own_data`` the experiment names no data set."""
+    _claim(folder)
+    table = experiment.to_table()
+    if own_data:
+        del table["data"]
+    write_text(folder / "experiment.toml", tomli_w.dumps(table))
+    write_json(folder / "schema.json", asdict(schema))
+    write_text(folder / "federation.toml", _federation_toml(federation))
+    host, port = federation.host_port
+    about = {"host": host, "port": port, "federation": federation, "rounds": experiment.rounds}
+    for source, target in (
+        ("README.md", "README.md"),
+        ("compose.yaml", "compose.yaml"),
+        ("Containerfile", "Containerfile"),
+        ("pyproject.toml", "app/pyproject.toml"),
+        ("app_init.py", "app/headstart_app/__init__.py"),
+        ("client_app.py", "app/headstart_app/client_app.py"),
+        ("server_app.py", "app/headstart_app/server_app.py"),
+        ("server.sh", "server/start.sh"),
+        ("server.service", "server/headstart-server.service"),
+    ):
+        _render(source, folder / target, about)
+    if not federation.insecure:
+        make_certificates(folder / "server", host)
+    for name in (*federation.sites, *federation.late):
+        write_site(folder, name, federation, label)
+
+
+def write_site(folder: Path, name: str, federation: FederationConfig, label: str) -> None:
+    """One site's folder, with a key of its own; the public half goes to the server."""
+    home = folder / "sites" / name
+    about = {"name": name, "federation": federation, "label": label}
+    _render("site.toml", home / "site.toml", about)
+    _render("site.sh", home / "start.sh", about)
+    _render("site.service", home / "headstart-site.service", about)
+    if federation.insecure:
+        return
+    write_text(home / "ca.crt", (folder / "server" / "ca.crt").read_text(encoding="utf-8"))
+    public = make_site_key(home / "site.key")
+    write_text(folder / "server" / "sites" / f"{name}.pub", public.read_text(encoding="utf-8"))
+
+
+def give_data(folder: Path, names: Sequence[str], data: FederatedDataset) -> None:
+    """Client i's examples into the folder of site i."""
+    for client, name in enumerate(names):
+        write_store(folder / "sites" / name / "data", data.part(client, client + 1))
+
+
+def _claim(folder: Path) -> None:
+    with clear_write_errors(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise OutputError(f"{folder} exists already and is not empty; choose another folder")
+
+
+def _federation_toml(federation: FederationConfig) -> str:
+    """The options with what they mean, from their own docstrings' words."""
+    lines = ["# Who takes part, where the server is, and how patient it is."]
+    for option in OPTIONS:
+        lines += [f"# {_MEANINGS[option]}", f"{option} = {as_toml(getattr(federation, option))}"]
+    if federation.insecure:
+        lines.append("insecure = true")
+    return "\n".join(lines) + "\n"
+
+
+_MEANINGS = {
+    "address": "Where the sites reach the server: host and port.",
+    "sites": "Sites that train; their order gives them their numbers, so only add at the end.",
+    "late": "Sites that take no part in training and get their model at the end.",
+    "min_sites": "A round needs so many answers.",
+    "deadline": "Seconds a site has to answer; then the round goes on without it.",
+    "wait": "Seconds the server waits for enough sites before it ends the run.",
+    "retries": "How often a round is tried again that got too few answers.",
+    "max_norm": "An answer is rejected if its norm is so many times that of what was sent.",
+}
+assert set(_MEANINGS) == set(OPTIONS) <= {f.name for f in fields(FederationConfig)}
+
+
+def _render(source: str, target: Path, about: Mapping[str, Any]) -> None:
+    template = files("headstart.flower.deploy") / "templates" / f"{source}.jinja"
+    page = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
+    page.filters["toml"] = as_toml
+    write_text(target, page.from_string(template.read_text(encoding="utf-8")).render(**about))
+    if source.endswith(".sh"):
+        os.chmod(target, 0o755)

@@ -1,0 +1,97 @@
+"""From an experiment and the names of sites to a federation's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from headstart.data.federated import FederatedDataset
+from headstart.data.schema import Schema
+from headstart.data.table_files import Columns
+from headstart.data.user_data import read_path
+from headstart.errors import ConfigError
+from headstart.experiments.config import Experiment, load_experiment
+from headstart.flower.deploy.federation_folder import give_data, write_federation
+from headstart.flower.federation_config import FederationConfig
+from headstart.models.objectives import target_of
+
+
+def make_federation(
+    folder: Path,
+    experiment: Path | None,
+    settings: Sequence[str],
+    *,
+    sites: tuple[str, ...] | None,
+    late: tuple[str, ...],
+    address: str,
+    like: Path | None,
+    label: str,
+    schema_file: Path | None = None,
+    min_sites: int | None = None,
+    insecure: bool = False,
+) -> FederationConfig:
+    """Write the folder; who is in it."""
+    plan = load_experiment(experiment, settings)
+    if sites is None:
+        if like is not None or schema_file is not None or late:
+            raise ConfigError(
+                "--like, --schema and --late need --sites: the names of the sites that train"
+            )
+        return federation_of_clients(
+            folder, plan, address=address, insecure=insecure, min_sites=min_sites
+        )
+    schema = _schema(plan, like, label, schema_file)
+    least = min(2, len(sites)) if min_sites is None else min_sites
+    federation = FederationConfig(
+        address=address, sites=sites, late=late, min_sites=least, insecure=insecure
+    )
+    write_federation(folder, plan, schema, federation, own_data=True, label=label)
+    return federation
+
+
+def federation_of_clients(
+    folder: Path, plan: Experiment, *, address: str, insecure: bool, min_sites: int | None = None
+) -> FederationConfig:
+    """Every client of the experiment's data becomes a site and gets its examples."""
+    data = plan.build_data()
+    names = site_names(data)
+    federation = FederationConfig(
+        address=address,
+        sites=tuple(names[: data.known_clients]),
+        late=tuple(names[data.known_clients :]),
+        min_sites=min(2, data.known_clients) if min_sites is None else min_sites,
+        insecure=insecure,
+    )
+    write_federation(folder, plan, data.schema, federation, own_data=False)
+    give_data(folder, names, data)
+    return federation
+
+
+def read_schema(path: Path) -> Schema:
+    """A schema as ``schema.json`` of a run or a federation has it, or one clear line."""
+    try:
+        return Schema.from_table(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no schema: {error}; take a run's schema.json") from None
+
+
+def site_names(data: FederatedDataset) -> list[str]:
+    """The clients' own names where they can be names of sites, else numbers."""
+    own = [data.name(client) for client in range(data.clients)]
+    try:
+        FederationConfig(sites=tuple(own), min_sites=1)
+        named = data.names is not None
+    except ConfigError:
+        named = False
+    return own if named else [f"site-{client}" for client in range(data.clients)]
+
+
+def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None) -> Schema:
+    """As given, of the sample file, or of the data set the experiment names."""
+    if schema is not None:
+        return read_schema(schema)
+    if like is None:
+        return plan.build_data().schema
+    target = target_of(plan.objective)
+    return read_path(like, Columns(label, "client"), natural=False, target=target).schema

@@ -1,0 +1,1 @@
+"""What crosses between server and site: orders, answers, their encoding, error codes."""

@@ -1,0 +1,156 @@
+"""Whether an algorithm keeps the contract of :mod:`headstart.algorithms.contract`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import tomli_w
+
+from headstart.algorithms.contract import Algorithm
+from headstart.data.federated import FederatedDataset
+from headstart.models.model import Model
+from headstart.options import as_table, build
+from headstart.testing.behaviour_checks import (
+    cost_problems,
+    engine_problems,
+    personal_problems,
+    reply_problems,
+)
+from headstart.testing.bench import Bench
+from headstart.testing.problems import ContractError, Problem, Stopped, calling, reason
+from headstart.testing.structure_checks import structure_problems
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def check_algorithm(
+    algorithm: Algorithm | type[Algorithm],
+    *,
+    data: FederatedDataset | None = None,
+    model: Model | None = None,
+    draws: bool = True,
+) -> None:
+    """Raise a :class:`ContractError` that lists everything the algorithm gets wrong.
+
+    ``algorithm`` is a class whose options all have defaults, or an instance. It trains a small
+    network on a few small clients, unless ``data`` and ``model`` are given. ``draws=False`` is for
+    an algorithm whose clients use all their rows in every step, so that keys change nothing.
+
+    >>> from headstart import FedAvg
+    >>> check_algorithm(FedAvg(local_steps=2, batch_size=5))
+    """
+    problems = algorithm_problems(algorithm, data=data, model=model, draws=draws)
+    if problems:
+        raise ContractError(_class_of(algorithm).__name__, problems)
+
+
+def algorithm_problems(
+    algorithm: Algorithm | type[Algorithm],
+    *,
+    data: FederatedDataset | None = None,
+    model: Model | None = None,
+    draws: bool = True,
+) -> list[Problem]:
+    """Everything that is wrong with an algorithm; empty if it keeps the contract.
+
+    What is computed is checked only if structures, shapes and types are right.
+    """
+    cls = _class_of(algorithm)
+    if not issubclass(cls, Algorithm):
+        return [Problem("class", f"{cls.__name__} is not an Algorithm", "derive it from "
+                        "headstart.algorithms.Algorithm")]  # fmt: skip
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        return [Problem("class", f"does not define {', '.join(missing)}", "write these methods")]
+    problems = [*_class_problems(cls)]
+    try:
+        with calling("options"):
+            instance = algorithm() if inspect.isclass(algorithm) else algorithm
+            problems += _option_problems(instance)
+        with calling("set-up"):
+            bench = Bench.of(instance, data, model)
+    except Stopped as stopped:
+        return [*problems, stopped.problem]
+    structural = list(_until_stopped(structure_problems(bench)))
+    if structural:
+        return problems + structural
+    for check in (
+        partial(reply_problems, draws=draws), personal_problems, cost_problems, engine_problems
+    ):  # fmt: skip
+        problems += _until_stopped(check(bench))
+    return problems
+
+
+def _until_stopped(check: Iterator[Problem]) -> Iterator[Problem]:
+    """The problems of a check, and what ended it if it cannot go on."""
+    try:
+        with calling("rounds"):
+            yield from check
+    except Stopped as stopped:
+        yield stopped.problem
+
+
+def _class_of(algorithm: Any) -> type:
+    return algorithm if inspect.isclass(algorithm) else type(algorithm)
+
+
+def _class_problems(cls: type[Algorithm]) -> Iterator[Problem]:
+    if not getattr(cls, "__final__", False):
+        yield Problem("class", "it is not final", "write @final (from typing) before the class")
+    if _undocumented(cls):
+        yield Problem("class", "it has no docstring", "say in a line what it does")
+    module = inspect.getmodule(cls)
+    if module is not None and not (module.__doc__ or "").strip():
+        yield Problem(
+            "module",
+            "it has no docstring",
+            "give the formula with its equation number, and say where the paper is silent",
+        )
+    name = getattr(cls, "name", None)
+    if not isinstance(name, property) and not (isinstance(name, str) and NAME.fullmatch(name)):
+        yield Problem(
+            "name",
+            f"is {name!r}",
+            "set name: ClassVar[str] to a word in small letters, digits and hyphens",
+        )
+
+
+def _undocumented(cls: type) -> bool:
+    text = (cls.__dict__.get("__doc__") or "").strip()
+    return not text or text.startswith(f"{cls.__name__}(")  # which dataclasses write themselves
+
+
+def _option_problems(algorithm: Algorithm) -> Iterator[Problem]:
+    table = {name: value for name, value in as_table(algorithm).items() if _fits_a_file(value)}
+    if len(table) < len(as_table(algorithm)):
+        return  # an object that only Python code can make
+    read = tomllib.loads(tomli_w.dumps(table))
+    try:
+        again = build(type(algorithm), read, "algorithm")
+    except Exception as error:
+        yield Problem(
+            "options",
+            f"written to a file and read again they are refused: {reason(error)}",
+            "annotate each option with its type",
+        )
+        return
+    for name, value in as_table(algorithm).items():
+        if as_table(again).get(name) != value:
+            yield Problem(
+                "options",
+                f"{name}={value!r} becomes {as_table(again).get(name)!r} in a file",
+                f"annotate {name} with its type, and do not change it in __init__",
+            )
+
+
+def _fits_a_file(value: Any) -> bool:
+    try:
+        tomli_w.dumps({"value": value})
+    except TypeError:
+        return False
+    return True
