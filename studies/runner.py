@@ -14,8 +14,8 @@ from headstart.data.federated import FederatedDataset
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
 from headstart.errors import DivergedError
 from headstart.experiments import Listener
-from headstart.experiments.compare import slug
-from headstart.experiments.record import host_facts
+from headstart.experiments.comparison import slug
+from headstart.experiments.results import host_facts
 from headstart.experiments.run import Run
 from headstart.experiments.training import run_experiment, scored_again
 from studies.stored_results import Results

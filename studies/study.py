@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.diagnosis.pilot import Gain
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from studies import arxiv1, generalized, natural, table1
 from studies.numbers import FAILS, HOLDS, OPEN, Gap, gap, markdown, of_cell
 from studies.quick import QUICK_TRIES, is_small, small

@@ -174,7 +174,7 @@ def test_search_prefers_the_smaller_error(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_verdict_respects_the_direction() -> None:
-    from headstart.simulation.statistics import paired
+    from headstart.records import paired
 
     lower = paired([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "lower")
     assert lower["verdict"] == "better" and lower["mean"] == pytest.approx(-1.0)

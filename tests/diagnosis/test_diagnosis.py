@@ -25,9 +25,9 @@ from headstart.diagnosis.page import (
 )
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.heterogeneity import Distances
-from headstart.simulation.statistics import half_width
+from headstart.records import half_width
 
 SMALL: dict[str, Any] = {
     "rounds": 10,

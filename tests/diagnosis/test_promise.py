@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headstart.cli.main import app
 from headstart.errors import ConfigError, InputError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.report.lines import run_stationarity
 from headstart.report.plots import stationarity_plots
 from headstart.report.reading import read_run

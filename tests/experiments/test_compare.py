@@ -11,7 +11,7 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, Listener
-from headstart.experiments.compare import compare, slug
+from headstart.experiments.comparison import compare, slug
 from headstart.records import ComparisonRecord
 from headstart.report import comparison_table
 

@@ -29,8 +29,8 @@ from headstart.experiments import (
     run_experiment,
 )
 from headstart.experiments.adaptation import _personalize
-from headstart.experiments.personal import personalize_client
-from headstart.experiments.predicting import predict_file
+from headstart.experiments.personalization import personalize_client
+from headstart.experiments.prediction import predict_file
 from headstart.parts import Parts
 from headstart.trees import names, scale
 

@@ -31,7 +31,7 @@ from headstart.experiments import (
     run_experiment,
 )
 from headstart.experiments.checkpoint import checkpoints
-from headstart.experiments.personal import personalize_file
+from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
 from headstart.simulation.constant import constant_answer
 from headstart.simulation.evaluation import Scores

@@ -12,7 +12,7 @@ from flower.federations import experiment, federation_in
 
 from headstart.algorithms import ALGORITHMS
 from headstart.experiments import load_run, run_experiment
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.server.server_app import conduct
 from headstart.flower.site.site_personalization import personalize_site
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from headstart.data.store import open_store, write_store
 from headstart.errors import DataError, DivergedError
 from headstart.experiments import load_run
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
 from headstart.flower.protocol.error_codes import FederationError

@@ -21,7 +21,7 @@ import tomli_w
 from flower.federations import experiment
 
 from headstart.experiments import load_run, run_experiment
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.deploy.certificates import make_certificates, make_site_key
 from headstart.flower.deploy.flower_processes import (
     end,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headstart.simulation.statistics import describe, half_width, paired
+from headstart.records import describe, half_width, paired
 
 
 def test_half_width_by_hand() -> None:

@@ -46,8 +46,8 @@ def compare(
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
     from headstart.errors import DivergedError
-    from headstart.experiments.compare import compare as run_all
-    from headstart.experiments.directory import next_free
+    from headstart.experiments.comparison import compare as run_all
+    from headstart.records import next_free
     from headstart.experiments.progress import stage
 
     plans = _plans(experiments or [], algorithms, settings or [])

@@ -127,7 +127,7 @@ def serve(
     """
     _need_flower()
     from headstart.errors import ConfigError
-    from headstart.experiments.directory import next_free
+    from headstart.records import next_free
     from headstart.flower.deploy.serving import serve as serve_run
 
     if out is None and (resume or hand_out or resume_if_started):
@@ -342,7 +342,7 @@ def _how_to_go_on(command: str, run: Path) -> Any:
 
 
 def _results(run: Path, *, page: bool, as_json: bool) -> None:
-    from headstart.experiments.loading import load_run
+    from headstart.experiments.run_files import load_run
 
     result = load_run(run)
     if page:

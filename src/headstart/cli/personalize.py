@@ -47,7 +47,7 @@ def personalize(
       headstart personalize runs/digits-per-fedavg-001 --client 17
     """
     from headstart.errors import ConfigError
-    from headstart.experiments.personal import personalize_client, personalize_file
+    from headstart.experiments.personalization import personalize_client, personalize_file
 
     if (data is None) == (client is None):
         raise ConfigError("give --data FILE, or --client NAME for one of the run's own clients")

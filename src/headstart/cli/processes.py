@@ -16,7 +16,7 @@ import typer
 
 from headstart.errors import ProcessLostError
 from headstart.experiments.checkpoint import checkpoints
-from headstart.experiments.directory import RunDirectory
+from headstart.records import RunDirectory
 from headstart.machine import cores
 
 Child: TypeAlias = "subprocess.Popen[bytes]"

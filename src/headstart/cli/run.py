@@ -53,7 +53,7 @@ def run(
     """
     from headstart.errors import ConfigError, ProcessLostError
     from headstart.experiments import RunDirectory, load_experiment, run_experiment
-    from headstart.experiments.directory import next_free
+    from headstart.records import next_free
     from headstart.experiments.progress import stage
     from headstart.machine import Joining, join, leads, use_cores
 

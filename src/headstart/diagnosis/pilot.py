@@ -17,11 +17,11 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.training import Listener, train
 from headstart.metric import ACCURACY, Metric
-from headstart.simulation.statistics import half_width
+from headstart.records import half_width
 from headstart.trees import Tree
 
 ListenerFor = Callable[[str], Listener]

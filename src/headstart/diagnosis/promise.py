@@ -11,7 +11,7 @@ from headstart.atomic_files import write_json
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart.errors import ConfigError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.trajectory import models_on_the_way
 from headstart.theory import Constants, bounds

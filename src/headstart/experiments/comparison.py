@@ -15,12 +15,12 @@ import numpy as np
 
 from headstart.atomic_files import write_json, write_text
 from headstart.errors import ConfigError, DivergedError, OutputError
-from headstart.experiments.config import Experiment
-from headstart.experiments.directory import RunDirectory
-from headstart.experiments.record import as_csv
+from headstart.experiments.configuration import Experiment
+from headstart.records import RunDirectory
+from headstart.experiments.results import as_csv
 from headstart.experiments.training import Listener, run_experiment
 from headstart.metric import ACCURACY, Metric
-from headstart.simulation.statistics import half_width, paired
+from headstart.records import half_width, paired
 
 ListenerFor = Callable[[str, int], Listener]
 GROUPS = ("known_clients", "new_clients")

@@ -16,7 +16,7 @@ from headstart.aggregation import Aggregated
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
-from headstart.experiments.config import (
+from headstart.experiments.configuration import (
     ALGORITHM,
     GIVEN,
     MODEL,

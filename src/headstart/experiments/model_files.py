@@ -22,8 +22,8 @@ from headstart.experiments.checkpoint import (
     read_tensors,
     write_tensors,
 )
-from headstart.experiments.config import GIVEN, MODEL, build_model, is_given
-from headstart.experiments.describing import objective_table, table_of
+from headstart.experiments.configuration import GIVEN, MODEL, build_model, is_given
+from headstart.experiments.description import objective_table, table_of
 from headstart.experiments.run import PersonalModel
 from headstart.extensions import nothing_from
 from headstart.models.model import Model

@@ -13,8 +13,8 @@ import numpy as np
 from headstart.atomic_files import write_json
 from headstart.data.example_files import read_examples
 from headstart.errors import ConfigError, DataError, OutputError
-from headstart.experiments.directory import RunDirectory
-from headstart.experiments.loading import load_run
+from headstart.records import RunDirectory
+from headstart.experiments.run_files import load_run
 from headstart.experiments.run import PersonalModel, Run
 from headstart.models.objectives import objective_for
 from headstart.options import require_at_least

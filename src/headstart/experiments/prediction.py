@@ -11,7 +11,7 @@ from headstart.atomic_files import write_text
 from headstart.data.example_files import read_inputs
 from headstart.errors import OutputError
 from headstart.experiments.model_files import load_model
-from headstart.experiments.record import as_csv
+from headstart.experiments.results import as_csv
 from headstart.experiments.run import PersonalModel
 
 

@@ -18,8 +18,8 @@ from headstart.data.schema import Schema
 from headstart.data.schema_matching import matched_inputs, matched_labels
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.experiments.adaptation import adapted_model
-from headstart.experiments.config import Experiment
-from headstart.experiments.record import SMALLER_STEPS
+from headstart.experiments.configuration import Experiment
+from headstart.experiments.results import SMALLER_STEPS
 from headstart.keys import Keys
 from headstart.metric import ACCURACY, Metric
 from headstart.models.model import Model

@@ -13,7 +13,7 @@ from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
 from headstart.errors import CheckpointError, InputError
 from headstart.experiments.checkpoint import checkpoints, load_checkpoint
-from headstart.experiments.directory import RunDirectory
+from headstart.records import RunDirectory
 from headstart.experiments.run import Run
 from headstart.keys import Keys
 from headstart.models.model import Model

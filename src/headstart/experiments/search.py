@@ -21,7 +21,7 @@ import numpy as np
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.experiments import record
-from headstart.experiments.config import Experiment, build_aggregated
+from headstart.experiments.configuration import Experiment, build_aggregated
 from headstart.metric import ACCURACY, Metric
 from headstart.options import require_at_least
 from headstart.simulation.simulation import Progress, Simulation

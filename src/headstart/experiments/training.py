@@ -18,9 +18,9 @@ from headstart.experiments import record
 from headstart.experiments.arguments import check_arguments
 from headstart.experiments.callbacks import Listener, Listeners
 from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.experiments.config import EvaluationOptions, Experiment
-from headstart.experiments.describing import described
-from headstart.experiments.directory import RunDirectory
+from headstart.experiments.configuration import EvaluationOptions, Experiment
+from headstart.experiments.description import described
+from headstart.records import RunDirectory
 from headstart.experiments.progress import shown
 from headstart.experiments.run import Run
 from headstart.machine import agreed, leads

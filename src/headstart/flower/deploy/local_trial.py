@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import ConfigError, InputError
-from headstart.experiments.config import Experiment, apply_setting, read_toml
-from headstart.experiments.directory import next_free
+from headstart.experiments.configuration import Experiment, apply_setting, read_toml
+from headstart.records import next_free
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,

@@ -10,7 +10,7 @@ from typing import Any
 
 from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
-from headstart.experiments.directory import RunDirectory
+from headstart.records import RunDirectory
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,

@@ -22,7 +22,7 @@ from headstart.atomic_files import append_line, write_text
 from headstart.errors import CheckpointError, ConfigError
 from headstart.experiments import PersonalModel, record
 from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.experiments.directory import RunDirectory
+from headstart.records import RunDirectory
 from headstart.flower.protocol.error_codes import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session

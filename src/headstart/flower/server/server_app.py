@@ -16,8 +16,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from headstart.data.schema import Schema
 from headstart.errors import DataError, DivergedError, HeadstartError
-from headstart.experiments.config import Experiment, read_toml
-from headstart.experiments.record import refuse_diverged
+from headstart.experiments.configuration import Experiment, read_toml
+from headstart.experiments.results import refuse_diverged
 from headstart.flower.end_with_parent import end_with_parent
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol import encoding as wire

@@ -19,7 +19,7 @@ from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
 from headstart.experiments.checkpoint import fill, named_arrays
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Bounds, Parcel

@@ -26,8 +26,8 @@ from headstart.data.store import is_store, open_store
 from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError
 from headstart.experiments import PersonalModel
 from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
-from headstart.experiments.config import build_aggregated, build_model
-from headstart.experiments.personal import split_rows
+from headstart.experiments.configuration import build_aggregated, build_model
+from headstart.experiments.personalization import split_rows
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel

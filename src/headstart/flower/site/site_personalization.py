@@ -12,7 +12,7 @@ import numpy as np
 
 from headstart.algorithms.contract import Task
 from headstart.errors import DivergedError, OutputError
-from headstart.experiments.personal import scored
+from headstart.experiments.personalization import scored
 from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.site.orders import PERSONAL, KeptStart, read_site_data
