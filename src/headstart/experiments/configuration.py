@@ -17,8 +17,15 @@ from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import dataset_options
 from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
-from headstart.errors import ConfigError
-from headstart.extensions import Requirement, find, forbid, subclass_of, with_methods
+from headstart.errors import ConfigError, InputError
+from headstart.extensions import (
+    Requirement,
+    find,
+    forbid,
+    nothing_from,
+    subclass_of,
+    with_methods,
+)
 from headstart.models import MODELS
 from headstart.models.model import Model
 from headstart.models.objectives import Objective, objective_for, resolve_objective, target_of
@@ -251,6 +258,14 @@ def default_table(settings: Sequence[str]) -> dict[str, Any]:
     known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
     return table
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """Return the experiment of a run, from the configuration in its folder."""
+    if not (folder / "config.toml").exists():
+        raise InputError(f"{folder} is not a run: it has no config.toml")
+    with nothing_from(folder):
+        return Experiment.from_table(read_toml(folder / "config.toml"))
 
 
 def _holds_run(path: Path) -> bool:

@@ -33,7 +33,7 @@ from headstart.options import as_table, build
 from headstart.parts import Parts
 
 
-def described(
+def describe_experiment(
     data: FederatedDataset,
     model: Model,
     algorithm: Algorithm,

@@ -1,26 +1,123 @@
-"""A run from its folder."""
+"""A run and its folder: what is stored while it trains, and how a finished run is saved and loaded."""
 
 from __future__ import annotations
 
-import csv
-import json
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
-from headstart.algorithms.contract import Algorithm
+from headstart.algorithms.contract import Algorithm, Memory, State
 from headstart.data.federated import FederatedDataset
-from headstart.errors import CheckpointError, InputError
-from headstart.experiments.checkpoint import checkpoints, load_checkpoint
-from headstart.records import RunDirectory
+from headstart.errors import CheckpointError, ConfigError, InputError
+from headstart.experiments.configuration import Experiment, read_experiment
 from headstart.experiments.run import Run
 from headstart.keys import Keys
 from headstart.models.model import Model
 from headstart.models.objectives import Given, objective_for
 from headstart.parts import prepare
+from headstart.records import Evaluation, RunDirectory
+from headstart.records.checkpoint import (
+    Checkpoint,
+    checkpoint_files,
+    load_checkpoint,
+    load_newest,
+    save_checkpoint,
+)
 from headstart.simulation.rounds import memory_for_all
 from headstart.simulation.simulation import Progress
+
+
+class RunStore:
+    """Keeps a run in its folder: configuration, evaluations, checkpoints, results."""
+
+    def __init__(self, folder: RunDirectory, experiment: Experiment, data_digest: str) -> None:
+        self.folder, self.experiment = folder, experiment
+        self.fingerprint = f"{experiment.fingerprint()}-{data_digest}"
+        self._saved_at = time.monotonic()
+
+    @property
+    def seconds_since_saved(self) -> float:
+        """The age of the newest checkpoint."""
+        return time.monotonic() - self._saved_at
+
+    def refuse_other_experiment(self) -> None:
+        """Raise an error unless the folder holds this experiment; label and rounds may differ."""
+        path = self.folder.path
+        if not path.exists():
+            raise InputError(f"{path} does not exist; there is nothing to resume")
+        if read_experiment(path).fingerprint() != self.experiment.fingerprint():
+            raise ConfigError(
+                f"{path} holds a run with another configuration; resume it without an "
+                "experiment file, or choose another folder with --out"
+            )
+
+    def newest_checkpoint(
+        self, shapes: Progress, note: Callable[[str], None]
+    ) -> Checkpoint | None:
+        """Return the newest usable checkpoint, or None if none was written; nothing is changed."""
+        checkpoints, rounds = self.folder.checkpoints, self.experiment.rounds
+        newest, refused = load_newest(checkpoints, shapes.state, shapes.memory, self.fingerprint)
+        for line in refused:
+            note(f"{line}; it is not used")
+        if newest is None and refused:
+            raise CheckpointError(
+                f"no checkpoint in {checkpoints} can be used ({refused[0]}); nothing was "
+                "changed; to start again, choose another folder with --out"
+            )
+        if newest is not None and newest.round > rounds:
+            raise ConfigError(
+                f"rounds={rounds} is less than the {newest.round} rounds already done"
+            )
+        return newest
+
+    def save(
+        self,
+        progress: Progress,
+        evaluations: Sequence[Evaluation],
+        seconds: float,
+        evaluation_seconds: float,
+    ) -> None:
+        """Write a checkpoint."""
+        checkpoint = Checkpoint(
+            progress.round, progress.state, progress.memory, progress.log, seconds,
+            evaluation_seconds, tuple(evaluations),
+        )  # fmt: skip
+        save_checkpoint(self.folder.checkpoints, checkpoint, self.fingerprint)
+        self._saved_at = time.monotonic()
+
+    def write_results(self, run: Run) -> None:
+        """Write model, clients and summary; the summary last, it marks the run as complete."""
+        run.start.save(self.folder.model_file, algorithm=run.summary.algorithm)
+        self.folder.write_results(run.summary, run.clients)
+
+
+def save_run(run: Run, path: Path) -> Path:
+    """Write the run's folder; an existing one is not replaced."""
+    if run.experiment is None:
+        raise ConfigError("the run does not know its configuration and cannot be saved")
+    folder, summary = RunDirectory(path), run.summary
+    store = RunStore(folder, run.experiment, summary.data_digest)
+    folder.claim(run.experiment.to_toml(), resume=False)
+    folder.write_schema(run.schema)
+    folder.write_evaluations(run.evaluations)
+    progress = Progress(summary.rounds, run.state, run.memory)
+    store.save(progress, run.evaluations, summary.seconds, summary.evaluation_seconds)
+    store.write_results(run)
+    return path
+
+
+def write_report(run: Run, path: Path | None) -> Path:
+    """Write the run's page; a run without a folder is saved in ``path`` first."""
+    from headstart.report import make_report
+
+    folder = run.folder or path
+    if folder is None:
+        raise ConfigError("the run has no folder yet; give one, as in run.report('runs/mine')")
+    if run.folder is None:
+        save_run(run, folder)
+    return make_report([folder])
 
 
 def load_run(
@@ -31,11 +128,11 @@ def load_run(
     objective: Given = None,
     data: FederatedDataset | None = None,
 ) -> Run:
-    """A finished run from its folder, ready to personalise.
+    """Load a finished run from its folder, ready to personalise.
 
     ``model``, ``algorithm`` and ``objective`` are needed only if they were given from Python and
-    could not be written down; ``data`` only to personalise one of the run's own clients when they
-    were.
+    could not be written to the configuration; ``data`` only to personalise one of the run's own
+    clients in that case.
     """
     folder = RunDirectory(Path(path))
     if not folder.path.is_dir():
@@ -53,56 +150,38 @@ def _load(
     objective: Given,
     data: FederatedDataset | None,
 ) -> Run:
-    experiment, summary, schema = folder.experiment(), folder.summary(), folder.schema()
+    experiment, summary, schema = read_experiment(folder.path), folder.summary(), folder.schema()
+    federated = summary.engine == "flower"
     model = model or experiment.build_model()
     plain = algorithm or experiment.build_algorithm()
     key = Keys.from_seed(experiment.seed).init
     prepared = prepare(experiment.parts, model, plain, key, schema)
 
-    def start() -> tuple[Any, Any]:
+    def start() -> tuple[State, Memory]:
         state = prepared.algorithm.init(prepared.params)
-        # In a federation every site has its own memory on its own disk.
-        apart = summary.get("engine") == "flower"
-        known = summary["clients"]["known"]
-        return state, () if apart else memory_for_all(prepared.algorithm, state, known)
+        if federated:  # Every site keeps its memory on its own disk.
+            return state, ()
+        return state, memory_for_all(prepared.algorithm, state, summary.clients.known)
 
     state, memory = jax.eval_shape(start)
-    found = checkpoints(folder.checkpoints)
-    if not found:
+    checkpoints = checkpoint_files(folder.checkpoints)
+    if not checkpoints:
         raise CheckpointError(f"{folder.checkpoints} holds no checkpoint; the run cannot be used")
-    own = experiment.fingerprint(with_data=summary.get("engine") != "flower")
-    fingerprint = f"{own}-{summary['data_digest']}"
-    progress = load_checkpoint(found[-1], Progress(0, state, memory), fingerprint).progress
-    judged = objective if objective is not None else experiment.objective
+    fingerprint = f"{experiment.fingerprint(with_data=not federated)}-{summary.data_digest}"
+    checkpoint = load_checkpoint(checkpoints[-1], state, memory, fingerprint)
+    given = objective if objective is not None else experiment.objective
     return Run(
         summary=summary,
-        records=read_metrics(folder.path / "metrics.jsonl"),
-        clients=read_clients(folder.path / "clients.csv"),
+        evaluations=folder.evaluations(),
+        clients=folder.clients(),
         model=model,
         algorithm=prepared.algorithm,
-        state=progress.state,
+        state=checkpoint.state,
         schema=schema,
-        objective=objective_for(model, schema, judged),
-        memory=progress.memory,
+        objective=objective_for(model, schema, given),
+        memory=checkpoint.memory,
         parts=prepared.parts,
         experiment=experiment,
         data=data,
         folder=folder.path,
     )
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The evaluations of a run."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def read_clients(path: Path) -> list[dict[str, Any]]:
-    """The rows of ``clients.csv``, numbers as numbers."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{k: _number(v, k) for k, v in row.items()} for row in csv.DictReader(file)]
-
-
-def _number(text: str, column: str) -> Any:
-    if column in ("name", "kind"):
-        return text
-    return float(text) if column.endswith(("_before", "_after")) else int(text)
