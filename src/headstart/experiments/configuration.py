@@ -78,6 +78,11 @@ class EvaluationOptions:
     gradient_norm: bool | None = None
     """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
 
+    @property
+    def most_steps(self) -> int:
+        """The most adaptation steps of any evaluation."""
+        return max(self.curve_steps, self.adapt_steps)
+
     def __post_init__(self) -> None:
         """Refuse values no run could use."""
         require_at_least(1, **{"evaluation.every": self.every})
