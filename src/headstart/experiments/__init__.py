@@ -2,11 +2,11 @@
 
 from headstart.experiments.callbacks import EarlyStopping, Listener
 from headstart.experiments.configuration import EvaluationOptions, Experiment, load_experiment
-from headstart.records import RunDirectory
-from headstart.experiments.run_files import load_run
 from headstart.experiments.model_files import load_model
 from headstart.experiments.run import PersonalModel, Run
+from headstart.experiments.run_files import load_run
 from headstart.experiments.training import run_experiment, train
+from headstart.records import RunDirectory
 
 __all__ = [
     "EarlyStopping",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from headstart.errors import ConfigError
 from headstart.options import require_at_least
 from headstart.records import Evaluation

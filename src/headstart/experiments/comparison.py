@@ -216,9 +216,7 @@ def refuse_unequal(experiments: Sequence[Experiment]) -> None:
     labels = [experiment.label for experiment in experiments]
     for label in labels:
         if labels.count(label) > 1 or sum(slug(other) == slug(label) for other in labels) > 1:
-            raise ConfigError(
-                f"two experiments are called {label!r}; give each a label of its own"
-            )
+            raise ConfigError(f"two experiments are called {label!r}; give each a label of its own")
     first = experiments[0]
     for other in experiments[1:]:
         if _adaptation_batch(other) != _adaptation_batch(first):
@@ -278,7 +276,7 @@ def _row(experiment: Experiment, outcomes: Outcomes) -> ComparisonRow:
     """Return a method's row: means over seeds of the means over clients."""
     finished = {s: each for s, each in outcomes.items() if isinstance(each, RunSummary)}
     diverged = {str(s): each for s, each in outcomes.items() if isinstance(each, Diverged)}
-    summaries = list(finished.values())
+    summaries = [finished[seed] for seed in sorted(finished)]
     first = summaries[0] if summaries else None
     groups = {group: _group_over_seeds(summaries, group) for group in GROUPS}
     return ComparisonRow(
@@ -304,7 +302,9 @@ def _group_over_seeds(summaries: Sequence[RunSummary], group: str) -> GroupScore
         return None
     parts = [summary.scores.groups[group] for summary in summaries]
     metrics = summaries[0].scores.metrics
-    return GroupScores(metrics={m.name: _over_seeds([p[m.name] for p in parts], m) for m in metrics})
+    return GroupScores(
+        metrics={m.name: _over_seeds([p[m.name] for p in parts], m) for m in metrics}
+    )
 
 
 def _over_seeds(parts: Sequence[BeforeAfter], metric: Metric) -> BeforeAfter:

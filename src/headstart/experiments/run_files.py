@@ -53,9 +53,7 @@ class RunStore:
                 "experiment file, or choose another folder with --out"
             )
 
-    def newest_checkpoint(
-        self, shapes: Progress, note: Callable[[str], None]
-    ) -> Checkpoint | None:
+    def newest_checkpoint(self, shapes: Progress, note: Callable[[str], None]) -> Checkpoint | None:
         """Return the newest usable checkpoint, or None if none was written; nothing is changed."""
         checkpoints, rounds = self.folder.checkpoints, self.experiment.rounds
         newest, refused = load_newest(checkpoints, shapes.state, shapes.memory, self.fingerprint)

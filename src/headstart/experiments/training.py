@@ -96,13 +96,14 @@ def train(
         data, model, algorithm, participation=participation, seed=seed, layout=layout,
         evaluate_at_most=options.max_clients, objective=objective, parts=parts,
     )  # fmt: skip
-    store = None if out is None else _store(experiment, Path(out), data)
+    digest = data.digest()
+    store = None if out is None else _store(experiment, Path(out), digest)
     resumed = resume and store is not None and store.folder.path.exists()
     if resumed and store is not None:
         store.refuse_other_experiment()
     with watch(progress) as watching:
         listener = Listeners([*watching, *callbacks])
-        return _train(experiment, simulation, store, listener, resume=resumed)
+        return _train(experiment, simulation, store, digest, listener, resume=resumed)
 
 
 def run_experiment(
@@ -122,8 +123,9 @@ def run_experiment(
         RunStore(RunDirectory(out), experiment, "").refuse_other_experiment()
     data = experiment.build_data() if data is None else data
     simulation = _simulation(experiment, data, layout)
-    store = _store(experiment, out, data)
-    return _train(experiment, simulation, store, listener or Listener(), resume=resume)
+    digest = data.digest()
+    store = _store(experiment, out, digest)
+    return _train(experiment, simulation, store, digest, listener or Listener(), resume=resume)
 
 
 def score_again(
@@ -156,20 +158,20 @@ def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | No
     )
 
 
-def _store(experiment: Experiment, out: Path, data: FederatedDataset) -> RunStore | None:
+def _store(experiment: Experiment, out: Path, digest: str) -> RunStore | None:
     """Return what keeps the run in its folder: only the first of several processes has it."""
-    return RunStore(RunDirectory(out), experiment, data.digest()) if leads() else None
+    return RunStore(RunDirectory(out), experiment, digest) if leads() else None
 
 
 def _train(
     experiment: Experiment,
     simulation: Simulation,
     store: RunStore | None,
+    digest: str,
     listener: Listener,
     *,
     resume: bool,
 ) -> Run:
-    digest = simulation.data.digest()
     _refuse_unequal_data(digest)
     checkpoint = None
     if resume and store is not None:
@@ -333,9 +335,7 @@ class _TrainingLoop:
 
     def _save(self) -> None:
         if self.store is not None:
-            self.store.save(
-                self.progress, self.evaluations, self.seconds, self.evaluation_seconds
-            )
+            self.store.save(self.progress, self.evaluations, self.seconds, self.evaluation_seconds)
 
     def _summary(self, scores: Scores, data_digest: str) -> RunSummary:
         simulation, data, options = self.simulation, self.simulation.data, self.options

@@ -12,6 +12,14 @@ from headstart.records.comparison_record import ComparisonRecord, ComparisonRow,
 from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
 from headstart.records.personal_result import PersonalResult
 from headstart.records.run_directory import RunDirectory, next_free
+from headstart.records.run_summary import (
+    SMALLER_STEPS,
+    ByteCounts,
+    ClientCounts,
+    GradientsPerClient,
+    HostFacts,
+    RunSummary,
+)
 from headstart.records.scores import (
     GROUPS,
     KNOWN,
@@ -47,14 +55,6 @@ from headstart.records.stored_runs import (
     read_folder,
     read_run,
     write_comparison,
-)
-from headstart.records.run_summary import (
-    SMALLER_STEPS,
-    ByteCounts,
-    ClientCounts,
-    GradientsPerClient,
-    HostFacts,
-    RunSummary,
 )
 from headstart.records.theory_bound import BoundByRounds, TheoryBound
 

@@ -17,9 +17,9 @@ from headstart.metric import ACCURACY, Metric
 from headstart.records.base import JsonTable, Record, VersionedRecord
 from headstart.records.client_result import CsvCell, to_csv
 from headstart.records.evaluation import AdaptOn
+from headstart.records.run_summary import GradientsPerClient
 from headstart.records.scores import GROUPS, KNOWN, NEW, AdaptationCurves, BeforeAfter, GroupScores
 from headstart.records.statistics import FAILED, PairedDifference, verdict_of
-from headstart.records.run_summary import GradientsPerClient
 
 
 class Differences(Record):
