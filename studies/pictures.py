@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.records import half_width
 from headstart.report.drawing import draw_lines, label_ends
 from headstart.report.figures import style, whole_ticks
 from headstart.report.lines import Line
 from headstart.report.palette import COLOURS, GREY, Look
-from headstart.records import half_width
 from studies.numbers import of_cell
 from studies.study import Record
 

@@ -16,8 +16,9 @@ from headstart.data import Schema, dataset_options
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, RunDirectory, load_experiment
-from headstart.experiments.checkpoint import MODEL_FORMAT, write_tensors
+from headstart.experiments.model_files import MODEL_FORMAT
 from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
+from headstart.records.tensor_files import write_tensors
 
 MODULE = '''
 """An outsider's module."""

@@ -21,8 +21,8 @@ from headstart.data.federated import Client, FederatedDataset
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
 from headstart.experiments.configuration import Experiment, build_algorithm
-from headstart.simulation.simulation import Simulation
 from headstart.records import half_width
+from headstart.simulation.simulation import Simulation
 from studies.tuning import grid
 
 FEW = 20

@@ -8,10 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from safetensors.numpy import save
-
-from headstart import atomic_files
-from headstart.errors import CheckpointError, OutputError
 from headstart.experiments.checkpoint import (
     Checkpoint,
     checkpoints,
@@ -19,6 +15,10 @@ from headstart.experiments.checkpoint import (
     load_newest,
     save_checkpoint,
 )
+from safetensors.numpy import save
+
+from headstart import atomic_files
+from headstart.errors import CheckpointError, OutputError
 from headstart.simulation import Progress
 from headstart.simulation.simulation import LOSS
 

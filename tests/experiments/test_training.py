@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from headstart.experiments.checkpoint import checkpoints
 
 import headstart as hs
 from headstart.errors import (
@@ -30,7 +31,6 @@ from headstart.experiments import (
     record,
     run_experiment,
 )
-from headstart.experiments.checkpoint import checkpoints
 from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
 from headstart.simulation.constant import constant_answer

@@ -406,7 +406,7 @@ def events_of(run: Path) -> list[dict[str, Any]]:
 
 
 def named_leaves(model: Any) -> list[Any]:
-    from headstart.experiments.checkpoint import named_arrays
+    from headstart.records.tensor_files import named_arrays
 
     arrays = named_arrays({"params": model})
     return [arrays[name] for name in sorted(arrays)]

@@ -64,8 +64,8 @@ def diagnose(
     from headstart.diagnosis.page import write_diagnosis
     from headstart.errors import OutputError
     from headstart.experiments import load_experiment
-    from headstart.records import next_free
     from headstart.experiments.progress import stage
+    from headstart.records import next_free
 
     if out is not None and out.exists():
         raise OutputError(f"{out} exists already; choose another folder with --out")

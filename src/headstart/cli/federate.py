@@ -127,8 +127,8 @@ def serve(
     """
     _need_flower()
     from headstart.errors import ConfigError
-    from headstart.records import next_free
     from headstart.flower.deploy.serving import serve as serve_run
+    from headstart.records import next_free
 
     if out is None and (resume or hand_out or resume_if_started):
         raise ConfigError("--resume and --hand-out need --out: the folder of the run")
@@ -265,13 +265,12 @@ class Shown:
             done = event["round"]
             return f"{self.rounds} rounds" + (f", {done} of them done (resumed)" if done else "")
         if kind == "evaluated":
-            from headstart.experiments.progress import before_after
+            from headstart.records import Evaluation
 
-            return (
-                f"  before round {event['round'] + 1}: {before_after(event)}"
-                * (event["round"] < self.rounds)
-                or f"  in the end: {before_after(event)}"
-            )
+            evaluation = Evaluation.from_table(event)
+            last = evaluation.round >= self.rounds
+            when = "in the end" if last else f"before round {evaluation.round + 1}"
+            return f"  {when}: {evaluation}"
         if kind == "round":
             return self._round(event)
         if kind == "waiting":
@@ -320,13 +319,13 @@ def _how_to_go_on(command: str, run: Path) -> Any:
     """Whatever stops a run, say how to take it up again."""
     from contextlib import contextmanager
 
-    from headstart.experiments.checkpoint import checkpoints
     from headstart.flower.protocol.error_codes import FederationError
+    from headstart.records.checkpoint import checkpoint_files
 
     @contextmanager
     def trying() -> Any:
         def advice() -> str:
-            if not checkpoints(run / "checkpoint"):
+            if not checkpoint_files(run / "checkpoint"):
                 return "no round was completed"
             return f"go on with: {command} --resume --out {shlex.quote(str(run))}"
 
@@ -350,11 +349,12 @@ def _results(run: Path, *, page: bool, as_json: bool) -> None:
 
         make_report([run])
     if as_json:
-        typer.echo(json.dumps(result.summary, indent=2))
+        typer.echo(json.dumps(result.summary.to_table(), indent=2))
         return
     typer.echo(str(result.summary))
-    sent = result.summary["bytes"]
-    typer.echo(f"  {_bytes(sent['down'])} to the sites, {_bytes(sent['up'])} from them")
+    sent = result.summary.bytes
+    if sent is not None:
+        typer.echo(f"  {_bytes(sent.down)} to the sites, {_bytes(sent.up)} from them")
     typer.echo(f"results in {run}" + (f", page: {run / 'report.html'}" if page else ""))
     typer.echo("every site has its own model: headstart federate personalize SITE.toml scores it")
 

@@ -43,7 +43,7 @@ def promised(experiment: Experiment, data: FederatedDataset, run: Run) -> dict[s
         data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES, objective=run.objective
     )
     table = {"constants": asdict(found.constants), "what": found.describe(), "initial_gap": gap}
-    rounds = [entry["round"] for entry in run.records if entry["round"]]
+    rounds = [evaluation.round for evaluation in run.evaluations if evaluation.round]
     try:
         _refuse_other_algorithms(options)
         bound = [_bound(experiment, data, found.constants, gap, k) for k in rounds]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def _file_name(name: str) -> str:
 def _read(
     file: Path, run: Run, options: Mapping[str, Any], label: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The file's examples, read as the run's own data were: same label, same columns left out."""
+    """Read the file's examples as the run's own data: same label, same ignored columns."""
     name = label or options.get("label", "label")
     ignore = (*options.get("drop", ()), options.get("client", "client"))
     try:

@@ -1,4 +1,4 @@
-"""A run and its folder: what is stored while it trains, and how a finished run is saved and loaded."""
+"""A run and its folder: what is stored during training; how a run is saved and loaded."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ need JAX; everything listed here does without.
 """
 
 from headstart.records.base import Record
-from headstart.records.client_result import Change, ClientResult, to_csv
+from headstart.records.client_result import Change, ClientResult, CsvCell, to_csv
 from headstart.records.comparison_record import ComparisonRecord, ComparisonRow, Differences
 from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
 from headstart.records.personal_result import PersonalResult
@@ -79,6 +79,7 @@ __all__ = [
     "ClientResult",
     "ComparisonRecord",
     "ComparisonRow",
+    "CsvCell",
     "Differences",
     "Evaluation",
     "GradientsPerClient",

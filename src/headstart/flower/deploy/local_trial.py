@@ -11,7 +11,6 @@ from typing import Any
 
 from headstart.errors import ConfigError, InputError
 from headstart.experiments.configuration import Experiment, apply_setting, read_toml
-from headstart.records import next_free
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -24,6 +23,7 @@ from headstart.flower.deploy.new_federation import federation_of_clients
 from headstart.flower.deploy.serving import Hear, serve
 from headstart.flower.federation_config import LOOPBACK, FederationConfig
 from headstart.flower.protocol.error_codes import FederationError
+from headstart.records import next_free
 
 DEFAULT: dict[str, Any] = {
     "rounds": 10,

@@ -10,7 +10,6 @@ from typing import Any
 
 from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
-from headstart.records import RunDirectory
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -26,6 +25,7 @@ from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol.error_codes import FederationError
 from headstart.flower.server.run_record import ROUNDS, Ledger, follow
 from headstart.flower.server.server_app import read_session
+from headstart.records import RunDirectory
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0

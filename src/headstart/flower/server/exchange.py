@@ -17,12 +17,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from headstart.experiments.checkpoint import named_arrays
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.error_codes import CODES, NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.server.rejection import rejection
 from headstart.flower.server.session import Session, Update
 from headstart.parts import whole
+from headstart.records.tensor_files import named_arrays
 
 
 @dataclass

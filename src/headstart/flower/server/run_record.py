@@ -20,15 +20,25 @@ from flwr.common.logger import log
 
 from headstart.atomic_files import append_line, write_text
 from headstart.errors import CheckpointError, ConfigError
-from headstart.experiments import PersonalModel, record
-from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.records import RunDirectory
+from headstart.experiments import PersonalModel, results
 from headstart.flower.protocol.error_codes import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session
 from headstart.parts import whole
+from headstart.records import (
+    ADAPTED_ON_TEST,
+    ByteCounts,
+    ClientCounts,
+    Evaluation,
+    GradientsPerClient,
+    RunDirectory,
+    RunSummary,
+    ScoreSummary,
+)
+from headstart.records.checkpoint import Checkpoint, load_newest, save_checkpoint
+from headstart.records.federation_events import FederationProgress
 from headstart.simulation.evaluation import Scores
-from headstart.simulation.simulation import LOSS, Progress
+from headstart.simulation.simulation import LOSS
 
 ROUNDS = "rounds.jsonl"
 RUN_ID = "run.id"
@@ -41,7 +51,7 @@ class Ledger:
 
     def __init__(self, folder: Path, session: Session) -> None:
         self.folder, self.session = RunDirectory(folder), session
-        self.records: list[dict[str, Any]] = []
+        self.evaluations: list[Evaluation] = []
         self.log: list[dict[str, float]] = []
         """What sites (their mean) and server reported in each round since the last evaluation."""
         self.gradients = 0
@@ -70,7 +80,7 @@ class Ledger:
         write_text(self.folder.path / OWNER, self._owner)
         if found is not None:
             self._take_up(found)
-        self.folder.write_metrics(self.records)
+        self.folder.write_evaluations(self.evaluations)
         for line in self.skipped:
             self.notice(f"{line}; it is not used")
         self.say("started", round=self.session.round, rounds=self.session.experiment.rounds)
@@ -112,48 +122,57 @@ class Ledger:
         steps = self.session.experiment.evaluation.adapt_steps
         if not np.any(scores.clients < self.session.roster.known_clients):
             return
-        record.refuse_diverged(scores, self.session.roster, steps, number)
+        results.refuse_diverged(scores, self.session.roster, steps, number)
         log, self.log = arrays_of(self.log), []
-        entry = {
-            "round": number,
-            "seconds": round(self.seconds, 3),
-            "evaluation_seconds": self.evaluation_seconds,
-            "gradient_evaluations": self.gradients,
-            "train_loss": float(np.mean(log[LOSS])) if log else None,
-            "reported": {name: float(np.mean(values)) for name, values in log.items()},
-            "adapt_steps": steps,
-            "adapt_on": self.session.experiment.evaluation.adapt_on,
-            **self._groups(scores, steps),
-        }
-        self.records.append(entry)
-        self.folder.append_metrics(entry)
-        self._will_say("evaluated", **entry)
+        evaluation = Evaluation(
+            round=number,
+            seconds=round(self.seconds, 3),
+            evaluation_seconds=self.evaluation_seconds,
+            gradient_evaluations=self.gradients,
+            train_loss=float(np.mean(log[LOSS])) if log else None,
+            reported={name: float(np.mean(values)) for name, values in log.items()},
+            adapt_steps=steps,
+            adapt_on=self.session.experiment.evaluation.adapt_on,
+            scores=self._score_summary(scores, steps),
+        )
+        self.evaluations.append(evaluation)
+        self.folder.append_evaluation(evaluation)
+        self._will_say("evaluated", **evaluation.to_table())
 
     def save(self) -> None:
         """The state as it now is; only then is a round said to be done."""
-        progress = Progress(self.session.round, self.session.state, (), arrays_of(self.log))
-        extra = {
-            "gradients": self.gradients,
-            "sizes": {str(c): s for c, s in self.session.roster.sizes.items()},
-            "traffic": self.traffic,
-            "last": {str(c): s for c, s in self.last.items()},
-        }
-        saved = Checkpoint(progress, self.seconds, 0.0, self.records, extra)
+        saved = Checkpoint(
+            round=self.session.round,
+            state=self.session.state,
+            memory=(),
+            log=arrays_of(self.log),
+            seconds=self.seconds,
+            evaluations=tuple(self.evaluations),
+            federation=FederationProgress.from_table(
+                {
+                    "gradients": self.gradients,
+                    "sizes": self.session.roster.sizes,
+                    "traffic": self.traffic,
+                    "last": self.last,
+                }
+            ),
+        )
         self._refuse_other_owner()
         save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
         self.tell()
 
-    def finish(self, scores: Scores) -> dict[str, Any]:
+    def finish(self, scores: Scores) -> RunSummary:
         """Results, model and summary."""
         session, options = self.session, self.session.experiment.evaluation
-        record.refuse_diverged(scores, session.roster, options.adapt_steps, session.round)
-        self.folder.write_metrics(self.records)  # A hand-out replaces the last evaluation.
+        results.refuse_diverged(scores, session.roster, options.adapt_steps, session.round)
+        self.folder.write_evaluations(self.evaluations)  # A hand-out replaces the last evaluation.
         summary = self._summary(scores)
-        clients = record.client_rows(scores, session.roster, options.adapt_steps)
+        clients = results.client_results(scores, session.roster, options.adapt_steps)
         params = whole(session.algorithm.model(session.state), session.parts)
         objective = session.experiment.objective
         model = PersonalModel(params, session.model, session.schema, objective)
-        self.folder.write_results(summary, clients, model)
+        model.save(self.folder.model_file, algorithm=summary.algorithm)
+        self.folder.write_results(summary, clients)
         self.say("finished")
         return summary
 
@@ -183,69 +202,70 @@ class Ledger:
         line = {"event": event, "time": round(time.time(), 3), **facts}
         self._unsaid.append(json.dumps(line, allow_nan=False))
 
-    def _summary(self, scores: Scores) -> dict[str, Any]:
+    def _summary(self, scores: Scores) -> RunSummary:
         session, options = self.session, self.session.experiment.evaluation
-        marked = options.adapt_on == "test"
-        known = scores.clients < session.roster.known_clients
-        return {
-            "algorithm": session.algorithm.name,
-            "label": session.experiment.label,
-            "engine": "flower",
-            "data": f"{len(session.roster.names)} sites' own data",
-            "data_digest": digest_of(session),
-            "clients": {
-                "known": session.roster.known_clients,
-                "new": session.roster.new_clients,
-            },
-            "evaluated_clients": {"known": int(known.sum()), "new": int((~known).sum())},
-            "active_clients": session.active,
-            "rounds": session.round,
-            "seed": session.experiment.seed,
-            "seconds": round(self.seconds, 3),
-            "evaluation_seconds": 0.0,
-            "gradient_evaluations": self.gradients,
-            "gradient_evaluations_per_client": {
-                "round": session.gradients_per_client,
-                "adaptation": options.adapt_steps * session.algorithm.gradients_per_step,
-            },
-            "bytes": dict(self.traffic),
-            "adapt_steps": options.adapt_steps,
-            "adapt_on": options.adapt_on,
-            "warning": record.ADAPTED_ON_TEST if marked else None,
-            "failures": record.failures(
-                scores, _Present(session.roster, scores), options.adapt_steps, self.records
+        present = _Present(session.roster, scores)
+        first = self.evaluations[0] if self.evaluations else None
+        return RunSummary(
+            algorithm=session.algorithm.name,
+            label=session.experiment.label,
+            engine="flower",
+            data=f"{len(session.roster.names)} sites' own data",
+            data_digest=digest_of(session),
+            clients=ClientCounts(
+                known=session.roster.known_clients, new=session.roster.new_clients
             ),
-            **self._groups(scores, options.adapt_steps),
-            "adaptation": record.adaptation_curve(scores, _Present(session.roster, scores)),
-            "host": record.host_facts(),
-        }
+            evaluated_clients=results.count_evaluated(scores, session.roster),
+            active_clients=session.active,
+            rounds=session.round,
+            seed=session.experiment.seed,
+            seconds=round(self.seconds, 3),
+            gradient_evaluations=self.gradients,
+            gradient_evaluations_per_client=GradientsPerClient(
+                round=session.gradients_per_client,
+                adaptation=options.adapt_steps * session.algorithm.gradients_per_step,
+            ),
+            bytes=ByteCounts.from_table(self.traffic),
+            adapt_steps=options.adapt_steps,
+            adapt_on=options.adapt_on,
+            warning=ADAPTED_ON_TEST if options.adapt_on == "test" else None,
+            failures=results.find_failures(scores, present, options.adapt_steps, first),
+            scores=self._score_summary(scores, options.adapt_steps),
+            adaptation=results.adaptation_curves(scores, present),
+            host=results.host_facts(),
+        )
 
-    def _groups(self, scores: Scores, steps: int) -> dict[str, Any]:
-        return record.evaluation_record(scores, _Present(self.session.roster, scores), steps)
+    def _score_summary(self, scores: Scores, steps: int) -> ScoreSummary:
+        return results.summarize_scores(scores, _Present(self.session.roster, scores), steps)
 
     def newest(self) -> Checkpoint | None:
         """The checkpoint to go on from; a clear line if there are only unusable ones."""
-        frame = Progress(0, self.session.state, ())
-        found, self.skipped = load_newest(self.folder.checkpoints, frame, self.fingerprint)
+        found, self.skipped = load_newest(
+            self.folder.checkpoints, self.session.state, (), self.fingerprint
+        )
         if found is None and self.skipped:
             raise CheckpointError(
                 f"no checkpoint can be used ({self.skipped[0]}); nothing was changed"
             )
-        if found is not None and found.progress.round > self.session.experiment.rounds:
+        if found is not None and found.round > self.session.experiment.rounds:
             raise ConfigError(
                 f"rounds={self.session.experiment.rounds} is less than the "
-                f"{found.progress.round} rounds already done"
+                f"{found.round} rounds already done"
             )
         return found
 
     def _take_up(self, found: Checkpoint) -> None:
-        self.session.state, self.session.round = found.progress.state, found.progress.round
-        self.records, self.log = found.records, rounds_of(found.progress.log)
+        self.session.state, self.session.round = found.state, found.round
+        self.evaluations, self.log = list(found.evaluations), rounds_of(found.log)
         self.seconds = found.seconds
-        self.gradients = found.extra["gradients"]
-        self.traffic = dict(found.extra["traffic"])
-        self.last = {int(c): s for c, s in found.extra["last"].items()}
-        self.session.roster.sizes.update({int(c): s for c, s in found.extra["sizes"].items()})
+        if found.federation is None:
+            raise CheckpointError("the checkpoint is not one of a federation")
+        self.gradients = found.federation.gradients
+        self.traffic = found.federation.traffic.to_table()
+        self.last = {c: scores.to_table() for c, scores in found.federation.last.items()}
+        self.session.roster.sizes.update(
+            {c: sizes.to_table() for c, sizes in found.federation.sizes.items()}
+        )
 
 
 def arrays_of(log: list[dict[str, float]]) -> dict[str, np.ndarray]:

@@ -111,7 +111,7 @@ class _Conduct:
             found = self.strategy.exchange
             loss = None if metrics is None else float(metrics["loss"])  # type: ignore[arg-type]
             self.ledger.exchanged(found, number, time.monotonic() - begin, loss)
-            fresh = not self.ledger.records or self.ledger.records[-1]["round"] != number
+            fresh = not self.ledger.evaluations or self.ledger.evaluations[-1].round != number
             if fresh:
                 self._kept_apart(number, loss)
             if loss is not None:
@@ -180,8 +180,9 @@ class _Conduct:
                 f"no site that trained gave a usable answer to the last evaluation{self._reasons()}"
             )
         scores = self.session.scores_from(self.ledger.last, found.steps)
-        if self.ledger.records[-1:] and self.ledger.records[-1]["round"] == self.session.round:
-            self.ledger.records.pop()
+        evaluations = self.ledger.evaluations
+        if evaluations and evaluations[-1].round == self.session.round:
+            evaluations.pop()
         self.ledger.evaluated(self.session.round, scores)
         self.ledger.save()
         self.ledger.finish(scores)

@@ -18,13 +18,13 @@ from headstart.algorithms.cohort import cohort_of, content_of, packed
 from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
-from headstart.experiments.checkpoint import fill, named_arrays
 from headstart.experiments.configuration import Experiment
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Bounds, Parcel
 from headstart.keys import Keys
 from headstart.parts import prepare
+from headstart.records.tensor_files import named_arrays, restore
 from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients
 from headstart.trees import Tree, add, all_finite, norm, scale
@@ -215,7 +215,7 @@ class Session:
         if not isinstance(loss, float) or not abs(loss) <= LARGEST_LOSS:
             raise DataError(f"reports a loss that cannot be right: {loss}")
         try:
-            content = fill(self.reply_frame, wire.tensors(answer), "its update")
+            content = restore(self.reply_frame, wire.tensors(answer), "its update")
         except CheckpointError as error:
             raise DataError(str(error)) from None
         if not bool(all_finite(content)):

@@ -25,7 +25,6 @@ from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
 from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError
 from headstart.experiments import PersonalModel
-from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
 from headstart.experiments.configuration import build_aggregated, build_model
 from headstart.experiments.personalization import split_rows
 from headstart.flower.federation_config import SiteConfig
@@ -37,6 +36,7 @@ from headstart.models.model import Model
 from headstart.models.objectives import Objective, build_objective
 from headstart.options import build
 from headstart.parts import Parts, Prepared, prepare, whole
+from headstart.records.tensor_files import named_arrays, read_checked, restore, write_checked
 from headstart.simulation.evaluation import score_client
 from headstart.trees import Tree, all_finite
 
@@ -241,7 +241,7 @@ def _received(work: _Work, order: Parcel) -> Tree:
     if work.holds == "broadcast":
         frame = jax.eval_shape(work.algorithm.broadcast, frame, work.keys.init)
     try:
-        return fill(frame, wire.tensors(order), f"the order of round {work.round}")
+        return restore(frame, wire.tensors(order), f"the order of round {work.round}")
     except CheckpointError as error:
         raise DataError(str(error)) from None
 
@@ -301,7 +301,7 @@ class KeptStart:
             state = algorithm.init(params)
             return {"state": state, "memory": algorithm.init_memory(state)}
 
-        parts = fill(jax.eval_shape(frame), tensors, found[-1])
+        parts = restore(jax.eval_shape(frame), tensors, found[-1])
         return cls(found[-1], assignment, parts["state"], parts["memory"], int(header["steps"]))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headstart.algorithms.contract import Memory
 from headstart.errors import CheckpointError
-from headstart.experiments.checkpoint import fill, named_arrays, read_checked, write_checked
+from headstart.records.tensor_files import named_arrays, read_checked, restore, write_checked
 
 FORMAT = "headstart-memory-1"
 KEPT = 3
@@ -26,7 +26,7 @@ class SiteMemory:
         """As it was before this round; ``fresh`` for who had not worked yet."""
         for number, path in reversed(self._files()):
             if number < round:
-                return fill(fresh, read_checked(path, FORMAT)[1], path)
+                return restore(fresh, read_checked(path, FORMAT)[1], path)
         if not self._begins_here():
             raise CheckpointError(f"{self.folder} holds no memory from before round {round}")
         return fresh

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,14 @@ import numpy as np
 
 from headstart.algorithms.contract import Task
 from headstart.errors import DivergedError, OutputError
-from headstart.experiments.personalization import scored
+from headstart.experiments.personalization import primary_metric, score_change
 from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.site.orders import PERSONAL, KeptStart, read_site_data
 from headstart.keys import Keys
 from headstart.options import require_at_least
 from headstart.parts import whole
+from headstart.records import PersonalResult
 from headstart.trees import all_finite
 
 
@@ -29,7 +29,7 @@ def personalize_site(
     data: Path | None = None,
     out: Path | None = None,
     run: str | None = None,
-) -> dict[str, Any]:
+) -> PersonalResult:
     """Adapt to the training part of the site's data, score on the rest, write the model."""
     config = SiteConfig.read(site_file)
     if data is not None:
@@ -62,14 +62,15 @@ def personalize_site(
     )
     if not all_finite(after.params):
         raise DivergedError(f"the model is not finite after {steps} steps; use fewer")
-    scores = scored(before, after, np.asarray(mine.x_test), mine.y_test)
+    scores = score_change(before, after, np.asarray(mine.x_test), mine.y_test)
     after.save(model_file, algorithm=algorithm.name)
-    return {
-        "site": config.name,
-        "run": start.assignment.run,
-        "steps": steps,
-        "train_examples": len(mine.y_train),
-        "test_examples": len(mine.y_test),
-        **scores,
-        "model": str(model_file),
-    }
+    return PersonalResult(
+        site=config.name,
+        run=start.assignment.run,
+        steps=steps,
+        train_examples=len(mine.y_train),
+        test_examples=len(mine.y_test),
+        metric=primary_metric(after),
+        scores=scores,
+        model=str(model_file),
+    )
