@@ -15,7 +15,8 @@ from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
 from headstart.data import Schema, dataset_options
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
-from headstart.experiments import Experiment, RunDirectory, load_experiment
+from headstart.experiments.configuration import read_experiment
+from headstart.experiments import Experiment, load_experiment
 from headstart.experiments.model_files import MODEL_FORMAT
 from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
 from headstart.records.tensor_files import write_tensors
@@ -310,7 +311,7 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
         code, _, err = headstart(capsys, *words)
         assert code == 2 and trap in err, err
     with pytest.raises(ConfigError):
-        RunDirectory(Path(folder)).experiment()
+        read_experiment(Path(folder))
     assert not list(place.rglob("sprung"))
 
 

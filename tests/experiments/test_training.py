@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from headstart.experiments.checkpoint import checkpoints
+from headstart.records.checkpoint import checkpoint_files
 
 import headstart as hs
 from headstart.errors import (
@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_costs_rounds_not_the_run(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, tmp_path / "cut", listener=StopAt(7))
-    newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
+    newest = checkpoint_files(tmp_path / "cut" / "checkpoint")[-1]
     newest.write_bytes(newest.read_bytes()[:100])
     listener = StopAt(99)
     run_experiment(experiment, tmp_path / "cut", resume=True, listener=listener)
@@ -152,7 +152,7 @@ def test_a_resume_that_cannot_work_changes_nothing(
         run_experiment(replace(experiment, rounds=2), tmp_path / "run", resume=True)
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
-    for path in checkpoints(tmp_path / "run" / "checkpoint"):
+    for path in checkpoint_files(tmp_path / "run" / "checkpoint"):
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="nothing was changed"):
         run_experiment(experiment, tmp_path / "run", resume=True)
@@ -195,7 +195,7 @@ def test_divergence_is_an_end_with_a_reason(table: dict[str, Any], tmp_path: Pat
     table["algorithm"] = {"name": "fedavg", "local_lr": 1e38, "batch_size": 5}
     with pytest.raises(DivergedError, match=r"round \d+ at client .*last good checkpoint"):
         run_experiment(Experiment.from_table(table), tmp_path / "run")
-    assert [c.name for c in checkpoints(tmp_path / "run" / "checkpoint")] == [
+    assert [c.name for c in checkpoint_files(tmp_path / "run" / "checkpoint")] == [
         "round-000000000.safetensors"
     ]
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -206,7 +206,7 @@ def test_adapting_on_test_data_is_marked(table: dict[str, Any], tmp_path: Path) 
     table["evaluation"]["adapt_on"] = "test"
     table["rounds"] = 2
     run = run_experiment(Experiment.from_table(table), tmp_path / "run")
-    assert "paper P" in run.summary["warning"]
+    assert "paper P" in str(run.summary.warning)
     assert "warning" in str(run.summary)
     assert all(m["adapt_on"] == "test" for m in timeless(tmp_path / "run"))
 
@@ -237,8 +237,8 @@ def test_a_strangers_file_becomes_a_model(run_folder: Path, clients: Path, tmp_p
     result = personalize_file(
         run_folder, clients / "site-5.csv", steps=2, out=tmp_path / "m.safetensors"
     )
-    assert result["train_examples"] + result["test_examples"] == 79
-    assert 0 <= result["accuracy_after"] <= 1
+    assert result.train_examples + result.test_examples == 79
+    assert 0 <= (result.primary.after or 0) <= 1
     assert (tmp_path / "m.safetensors").exists() and (tmp_path / "m.json").exists()
     with pytest.raises(OutputError, match="--force"):
         personalize_file(run_folder, clients / "site-5.csv", out=tmp_path / "m.safetensors")
@@ -258,8 +258,8 @@ def test_training_from_python_needs_no_folder() -> None:
     run = hs.train(
         tiny.federation(), tiny.MODEL, hs.PerFedAvg(**tiny.COMMON), rounds=3, participation=0.6
     )
-    assert [r["round"] for r in run.records] == [0, 3]
-    assert run.summary["new_clients"] is not None
+    assert [e.round for e in run.evaluations] == [0, 3]
+    assert run.summary.new is not None
     with pytest.raises(ConfigError, match="rounds=0"):
         hs.train(tiny.federation(), tiny.MODEL, hs.FedAvg(), rounds=0)
 
@@ -269,10 +269,10 @@ def test_a_collapsed_model_is_called_a_failure() -> None:
     data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0)
     too_large = hs.FedAvg(inner_lr=0.01, local_lr=4.0, local_steps=5, batch_size=20)
     run = hs.train(data, hs.models.mlp([16, 16]), too_large, rounds=20)
-    assert any("at chance" in failure for failure in run.summary["failures"])
+    assert any("at chance" in failure for failure in run.summary.failures)
     assert "FAILED" in str(run.summary) and "lower algorithm.local_lr" in str(run.summary)
     good = hs.train(data, hs.models.mlp([16, 16]), hs.FedAvg(batch_size=20), rounds=20)
-    assert good.summary["failures"] == [] and "FAILED" not in str(good.summary)
+    assert good.summary.failures == () and "FAILED" not in str(good.summary)
 
 
 def test_a_run_that_ends_worse_than_it_began_says_so() -> None:

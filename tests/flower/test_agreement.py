@@ -65,7 +65,7 @@ def test_aggregation_and_parts_give_the_simulations_model(name: str, tmp_path: P
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
     same_scores(federated.summary, simulated.summary)
-    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
+    same_scores(federated.summary.new, simulated.summary.new)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -79,10 +79,10 @@ def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> 
         jax.tree.leaves(federated.state), jax.tree.leaves(simulated.state), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert federated.summary["gradient_evaluations"] == simulated.summary["gradient_evaluations"]
+    assert federated.summary.gradient_evaluations == simulated.summary.gradient_evaluations
     same_scores(federated.summary, simulated.summary)
-    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
-    assert [r["round"] for r in federated.records] == [r["round"] for r in simulated.records]
+    same_scores(federated.summary.new, simulated.summary.new)
+    assert [e.round for e in federated.evaluations] == [e.round for e in simulated.evaluations]
     for ours, theirs in zip(federated.records, simulated.records, strict=True):
         same_scores(ours, theirs)
         if ours["round"] == 0:
@@ -111,7 +111,7 @@ def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "federation", plan)
     conduct(grid, tmp_path / "federation", tmp_path / "federated")
     federated = load_run(tmp_path / "federated")
-    assert federated.summary["metric"] == simulated.summary["metric"]
+    assert federated.summary.metric == simulated.summary.metric
     for name in ("rmse", "r2"):
         for group in (lambda s: s, lambda s: s["new_clients"]):
             ours, theirs = (group(run.summary)[name] for run in (federated, simulated))
@@ -146,5 +146,5 @@ def test_quantised_updates_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
         )
         grid = federation_in(tmp_path / name, plan)
         conduct(grid, tmp_path / name, tmp_path / f"{name}-run")
-        up.append(load_run(tmp_path / f"{name}-run").summary["bytes"]["up"])
+        up.append(load_run(tmp_path / f"{name}-run").summary.bytes.up)
     assert up[1] < 0.35 * up[0]

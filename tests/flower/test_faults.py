@@ -176,7 +176,7 @@ def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (
         summary["gradient_evaluations"]
-        == 2 * 2 * load_run(tmp_path / "run").summary["gradient_evaluations_per_client"]["round"]
+        == 2 * 2 * load_run(tmp_path / "run").summary.gradient_evaluations_per_client.round
     )
 
 
@@ -234,7 +234,7 @@ def test_a_killed_server_goes_on_to_the_same_model(name: str, tmp_path: Path) ->
     conduct(grid, tmp_path / "g", tmp_path / "run", resume=True)
     same_model(tmp_path / "run", tmp_path / "whole")
     ours, theirs = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
-    assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
+    assert [e.round for e in ours.evaluations] == [e.round for e in theirs.evaluations]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
         assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
 
@@ -293,15 +293,15 @@ def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
     conduct(grid, tmp_path / "f", tmp_path / "run")
     kept = tmp_path / "f/sites/site-3" / "work" / "runs"
     assert not kept.exists()
-    assert load_run(tmp_path / "run").summary["new_clients"] is None
+    assert load_run(tmp_path / "run").summary.new is None
     before = (tmp_path / "run/model.safetensors").read_bytes()
     grid.apps["site-3"] = late
     conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == before
     assert list(kept.glob("*/personal.safetensors"))
     handed = load_run(tmp_path / "run")
-    assert handed.summary["new_clients"] is not None
-    assert [record["round"] for record in handed.records] == [0, 2]
+    assert handed.summary.new is not None
+    assert [e.round for e in handed.evaluations] == [0, 2]
 
 
 def test_handing_out_before_training_is_refused(tmp_path: Path) -> None:

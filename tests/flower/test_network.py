@@ -62,7 +62,7 @@ def test_a_whole_federation_gives_the_simulations_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "round 2 of 2: 3 sites" in done.stderr
     same_as_simulated(tmp_path / "run", plan, tmp_path)
-    assert load_run(tmp_path / "run").summary["bytes"]["up"] > 1000
+    assert load_run(tmp_path / "run").summary.bytes.up > 1000
     sites = tmp_path / "run-federation" / "sites"
     for number in range(4):
         assert list((sites / f"site-{number}").glob("work/runs/*/personal.safetensors"))
@@ -180,7 +180,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     lost = [event["silent"] + event["not_connected"] for event in rounds]
     for name in ("site-1", "site-2"):
         assert any(name in names for names in lost), rounds
-    assert load_run(running.folder / "two").summary["rounds"] == 4
+    assert load_run(running.folder / "two").summary.rounds == 4
 
     # It comes back, a late one joins: both get the finished model, nothing is trained.
     model = (running.folder / "two/model.safetensors").read_bytes()

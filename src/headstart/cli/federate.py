@@ -186,16 +186,15 @@ def personalize(
       headstart federate personalize site.toml --steps 5
     """
     _need_flower()
-    from headstart.cli.personalize import scored
     from headstart.flower.site.site_personalization import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(result.to_table(), indent=2))
         return
     typer.echo(
-        f"{result['site']}: {result['train_examples']} examples to adapt on, "
-        f"{result['test_examples']} kept aside\n{scored(result)}\nmodel in {result['model']}"
+        f"{result.site}: {result.train_examples} examples to adapt on, "
+        f"{result.test_examples} kept aside\n{result}\nmodel in {result.model}"
     )
 
 

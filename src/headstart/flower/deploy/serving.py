@@ -10,6 +10,7 @@ from typing import Any
 
 from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
+from headstart.experiments.configuration import read_experiment
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -25,7 +26,6 @@ from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol.error_codes import FederationError
 from headstart.flower.server.run_record import ROUNDS, Ledger, follow
 from headstart.flower.server.server_app import read_session
-from headstart.records import RunDirectory
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0
@@ -63,7 +63,7 @@ def refuse_unready(
     if resume or hand_out:
         if not (out / "config.toml").exists():
             raise InputError(f"{out} holds no run to go on with; leave out --resume")
-        kept = RunDirectory(out).experiment().fingerprint(with_data=False)
+        kept = read_experiment(out).fingerprint(with_data=False)
         if kept != session.experiment.fingerprint(with_data=False):
             raise ConfigError(f"{out} was made with other settings than {folder}/experiment.toml")
         Ledger(out, session).newest()
