@@ -15,8 +15,8 @@ from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
 from headstart.data import Schema, dataset_options
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
-from headstart.experiments.configuration import read_experiment
 from headstart.experiments import Experiment, load_experiment
+from headstart.experiments.configuration import read_experiment
 from headstart.experiments.model_files import MODEL_FORMAT
 from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
 from headstart.records.tensor_files import write_tensors

@@ -12,7 +12,6 @@ import pytest
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, Listener
 from headstart.experiments.comparison import compare_experiments, slug
-from headstart.records import ComparisonRecord
 from headstart.report import comparison_table
 
 

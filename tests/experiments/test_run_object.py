@@ -29,9 +29,9 @@ from headstart.experiments import (
     run_experiment,
 )
 from headstart.experiments.adaptation import _personalize
+from headstart.experiments.configuration import read_experiment
 from headstart.experiments.personalization import personalize_client
 from headstart.experiments.prediction import predict_file
-from headstart.experiments.configuration import read_experiment
 from headstart.parts import Parts
 from headstart.records import Evaluation
 from headstart.trees import names, scale

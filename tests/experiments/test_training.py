@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from headstart.records.checkpoint import checkpoint_files
 
 import headstart as hs
 from headstart.errors import (
@@ -23,16 +22,17 @@ from headstart.errors import (
     InputError,
     OutputError,
 )
+from headstart.experiments import results
 from headstart.experiments import (
     Experiment,
     Listener,
     RunDirectory,
     load_run,
-    record,
     run_experiment,
 )
 from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
+from headstart.records.checkpoint import checkpoint_files
 from headstart.simulation.constant import constant_answer
 from headstart.simulation.evaluation import Scores
 
@@ -295,7 +295,7 @@ def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.Monk
     assert constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
     for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
         scores = scores_of(np.full((5, 2), accuracy))
-        assert (record.constant_note(scores, data, 1, constant) is not None) is said
+        assert (results.constant_note(scores, data, 1, constant) is not None) is said
 
 
 def scores_of(accuracy: np.ndarray) -> Scores:

@@ -199,7 +199,7 @@ def test_a_federation_on_the_files_gives_what_the_simulation_gives(
     sites = {name: folder / "sites" / name / "site.toml" for name in names}
     conduct(LocalGrid(dict.fromkeys(names, app), sites), folder, tmp_path / "run")
     simulated = federated.simulated(pool, folder)
-    made = {name: personalize_site(path) for name, path in sites.items()}
+    made = {name: personalize_site(path).to_table() for name, path in sites.items()}
     for name, found in simulated.items():
         for column, accuracy in found.items():
             assert made[name][column] == pytest.approx(accuracy, abs=1e-6)

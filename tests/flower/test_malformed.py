@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from headstart.data.store import open_store, write_store
 from headstart.errors import DataError, DivergedError
 from headstart.experiments import load_run
-from headstart.records import ClientCounts
 from headstart.experiments.configuration import Experiment
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Parcel
@@ -34,6 +33,7 @@ from headstart.flower.protocol.error_codes import FederationError
 from headstart.flower.server.rejection import LONGEST_REASON, rejection
 from headstart.flower.server.run_record import Ledger
 from headstart.flower.server.server_app import _Conduct, conduct, read_session
+from headstart.records import ClientCounts
 
 ONE_ROUND = {"participation": 1.0, "rounds": 1}
 PLAN = experiment(**ONE_ROUND)
@@ -331,7 +331,10 @@ def test_a_site_with_data_on_an_absurd_scale_harms_only_itself(tmp_path: Path) -
     del grid.apps[BAD]
     conduct(grid, tmp_path / "f", tmp_path / "others")
     same_model(run, tmp_path / "others")
-    assert load_run(run).summary.known["accuracy"] == load_run(tmp_path / "others").summary.known["accuracy"]
+    assert (
+        load_run(run).summary.known["accuracy"]
+        == load_run(tmp_path / "others").summary.known["accuracy"]
+    )
 
 
 def test_updates_that_all_diverge_end_the_run_as_divergence(tmp_path: Path) -> None:

@@ -8,6 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from safetensors.numpy import save
+
+from headstart import atomic_files
+from headstart.errors import CheckpointError, OutputError
+from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
 from headstart.records.checkpoint import (
     Checkpoint,
     checkpoint_files,
@@ -15,15 +20,12 @@ from headstart.records.checkpoint import (
     load_newest,
     save_checkpoint,
 )
-from safetensors.numpy import save
-
-from headstart import atomic_files
-from headstart.errors import CheckpointError, OutputError
-from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
 from headstart.simulation import Progress
 from headstart.simulation.simulation import LOSS
 
-SCORES = GroupScores(metrics={"accuracy": BeforeAfter(before=describe([0.5]), after=describe([1.0]))})
+SCORES = GroupScores(
+    metrics={"accuracy": BeforeAfter(before=describe([0.5]), after=describe([1.0]))}
+)
 EVALUATION = Evaluation(
     round=0, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
     scores=ScoreSummary(known=SCORES),
