@@ -11,7 +11,8 @@ unexport VIRTUAL_ENV PYTHONHOME
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install test lint types layers pytest test-data bench bench-scale bench-federation reproduction-page format clean
+.PHONY: help demo install test test-slow test-all test-durations test-data lint types layers pytest \
+	mutants release-check bench bench-scale bench-federation reproduction-page format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -21,7 +22,15 @@ demo: .venv/.base  ## train on the embedded digits and compare; needs no data
 
 install: .venv/.dev  ## build .venv with everything needed to work on the project
 
-test: lint types layers pytest  ## all checks, as in continuous integration
+test: lint types layers pytest  ## static checks and all tests but the slow ones; under 6 minutes
+
+test-slow: .venv/.dev  ## the slow tests: federations over loopback, kills, whole studies
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not data"
+
+test-all: test test-slow  ## everything, as in continuous integration
+
+test-durations: .venv/.dev  ## the slowest tests of the last run
+	@$(BIN)/python -m tools.durations
 
 lint: .venv/.dev  ## style
 	$(BIN)/ruff check .
@@ -34,11 +43,17 @@ layers: .venv/.dev  ## who may import whom
 	$(BIN)/lint-imports
 
 pytest: .venv/.dev  ## tests and docstring examples
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not data"
 
 test-data: .venv/.dev  ## tests on the real data files in the folder HEADSTART_DATA
 	@test -d "$$HEADSTART_DATA" || { echo "HEADSTART_DATA='$$HEADSTART_DATA' is not a folder; set it to the one with the data files" >&2; exit 2; }
 	$(BIN)/python -m pytest -m data
+
+mutants: .venv/.dev  ## do the core's tests notice small changes? MUTANTS=--all for every one
+	$(BIN)/python -m tools.mutants $(MUTANTS)
+
+release-check: .venv/.dev  ## build wheel and sdist, install the wheel alone, run the demo from it
+	$(BIN)/python -m tools.release_check
 
 bench: .venv/.bench  ## how fast: against PyTorch, FedJAX and the machine's peak; about 15 minutes
 	$(BIN)/python -m benchmarks.speed
@@ -56,8 +71,8 @@ format: .venv/.dev  ## put the code in order
 	$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build products; runs/ stays
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv .cache build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Two stamps, so that the demo does not pull in the tools of development.
 .venv/.base: pyproject.toml constraints.txt

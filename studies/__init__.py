@@ -1,11 +1,11 @@
-"""The papers' experiments, from raw data to a page with verdicts: ``headstart reproduce NAME``."""
+"""The papers' experiments, from raw data to a page with verdicts (``headstart reproduce NAME``)."""
 
 from __future__ import annotations
 
-from studies.page import build_page
+from studies.registry import STUDIES
+from studies.reproduction_page import build_page
 from studies.runner import carry_out
 from studies.stored_results import Results
-from studies.studies import STUDIES
 from studies.study import Piece, Study
 
 __all__ = ["STUDIES", "Piece", "Results", "Study", "build_page", "carry_out"]

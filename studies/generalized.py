@@ -1,4 +1,4 @@
-"""G Figure 1: more adaptation steps inside the meta-loss, on clients with about one class each."""
+"""G Figure 1: more adaptation steps in the meta-loss, on clients with about one class each."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Any
 
 import numpy as np
 
-from studies.numbers import after, claim, gap, markdown, mean, seeds_of
-from studies.pictures import curve, figure, looks, over_rounds
-from studies.quick import piece
+from studies.seed_curves import curve_panels, label_styles, mean_curve, over_rounds
+from studies.seed_statistics import after, describe_seeds, gap, make_claim, markdown_table, mean
 from studies.settings import NETWORK, algorithm
+from studies.small_versions import make_piece
 from studies.study import Claim, Piece, Record, Section
 
 FIGURE = (0, 1, 3)
 """ν of FedAvg, Per-FedAvg and the paper's own curve."""
 SURFACE = (0, 1, 2, 3, 5, 10)
-"""ν in training and at test time of our table beyond the paper."""
+"""ν in training and at test time in our additional table."""
 SURFACE_SEEDS = 3
-"""The surface costs as much as all the rest: fewer seeds."""
+"""Fewer seeds, because the surface costs as much as everything else."""
 ADAPT_STEPS = 3
 ROUNDS = 500
-"""The paper gives no number; its ordering shows long before."""
+"""The paper gives no number; the order of its curves shows much earlier."""
 
 
 def label(inner_steps: int, method: str = "exact") -> str:
-    """A curve's name."""
+    """Return a curve's label."""
     if inner_steps == 0:
         return "FedAvg (ν = 0)"
     return f"ν = {inner_steps}" + ("" if method == "exact" else f", {method}")
 
 
 def cell(inner_steps: int, method: str = "exact") -> str:
-    """A run's name."""
+    """Return the name of a cell."""
     return f"nu{inner_steps}/{method}"
 
 
 def setting(inner_steps: int, method: str, seed: int) -> dict[str, Any]:
-    """One curve."""
+    """Return the experiment of one curve."""
     options: dict[str, Any] = {"inner_steps": inner_steps} if inner_steps else {}
     return {
         "label": label(inner_steps, method),
@@ -77,63 +77,66 @@ class Generalized:
         more = [] if quick else [nu for nu in SURFACE if nu not in FIGURE]
         runs += [(nu, "exact", seed) for nu in more for seed in list(seeds)[:SURFACE_SEEDS]]
         return [
-            piece(cell(nu, method), setting(nu, method, seed), quick) for nu, method, seed in runs
+            make_piece(cell(nu, method), setting(nu, method, seed), quick)
+            for nu, method, seed in runs
         ]
 
     def section(self, records: Sequence[Record]) -> Section:
-        """The figure, the accuracies in the end, the surface and the approximations."""
+        """Show the figure, the final accuracies, the surface and the approximations."""
         runs = [(nu, "exact") for nu in FIGURE]
         runs += [(ADAPT_STEPS, "first-order"), (ADAPT_STEPS, "hessian-free")]
         there = [run for run in runs if mean(records, cell(*run)) is not None]
-        look = looks([label(*run) for run in runs])
-        drawn = figure(
+        styles = label_styles([label(*run) for run in runs])
+        panels = curve_panels(
             [
-                (title, x, [curve(records, cell(*run), look[label(*run)], over_rounds(by=by))
+                (title, x, [mean_curve(records, cell(*run), styles[label(*run)], over_rounds(by=by))
                             for run in there])
                 for title, x, by in (
                     ("by rounds", "round", "round"),
                     ("by work", "gradient evaluations", "gradient_evaluations"),
                 )
             ],
-            y=f"accuracy after {ADAPT_STEPS} steps (%)",
+            y_title=f"accuracy after {ADAPT_STEPS} steps (%)",
         )  # fmt: skip
         rows = [
-            [label(*run), mean(records, cell(*run)), mean(records, cell(*run), speed),
+            [label(*run), mean(records, cell(*run)), mean(records, cell(*run), mean_over_rounds),
              gap(records, cell(*run), cell(0)) or "–"]
             for run in there
         ]  # fmt: skip
-        head = ["training", "in the end", "mean over all rounds", "in the end, minus FedAvg"]
+        head = ["training", "final", "mean over all rounds", "final, minus FedAvg"]
         text = TEXT.format(
             steps=ADAPT_STEPS,
             rounds=ROUNDS,
-            seeds=seeds_of([r for r in records if r["cell"] in [cell(*run) for run in there]]),
-            table=markdown(head, rows),
+            seeds=describe_seeds(
+                [r for r in records if r["cell"] in [cell(*run) for run in there]]
+            ),
+            table=markdown_table(head, rows),
             surface=_surface(records),
             surface_seeds=SURFACE_SEEDS,
         )
-        return Section(text, {"curves": drawn}, _claims(records))
+        return Section(text, {"curves": panels}, _claims(records))
 
 
 TEXT = """\
-N = 50 agents, r = 0.2, α = 0.01, β = 0.001, τ = 4, batches of 40; every agent has 1000 images by
-a class distribution from Dir(0.01), 800 to train on and 200 to be scored on; K = {rounds} (the
-paper gives no number). When a class has run out its images are dealt again; an image is then held
-out for all or for none. All methods take {steps} adaptation steps at test time. Accuracy in
-percent, mean ± 95 % interval over {seeds}; the paper has curves only.
+N = 50 agents, r = 0.2, α = 0.01, β = 0.001, τ = 4, batches of 40, K = {rounds} (the paper gives no
+number). Every agent has 1000 images with class shares from Dir(0.01): 800 for training and 200 for
+testing. When a class has no images left, its images are assigned again; an image is then held out
+at every agent or at none. All methods take {steps} adaptation steps at test time. Accuracy in
+percent, mean ± 95 % interval over {seeds}; the paper shows only curves.
 
 {table}
 
 ![Accuracy over rounds and over gradient evaluations](curves)
 
-Beyond the paper: steps in training (down) against steps at test time (across), exact,
+Beyond the paper: steps in training (rows) against steps at test time (columns), exact method,
 {surface_seeds} seeds or more:
 
 {surface}
 """
 
 
-def speed(record: Record) -> float:
-    """Mean accuracy over all evaluated rounds: high for what is good early."""
+def mean_over_rounds(record: Record) -> float:
+    """Return the mean accuracy over all evaluated rounds: high for fast learning."""
     return 100 * float(np.mean([entry["after"] for entry in record["training"]]))
 
 
@@ -144,15 +147,15 @@ def _surface(records: Sequence[Record]) -> str:
         for nu in SURFACE
         if mean(records, cell(nu)) is not None
     ]
-    return markdown(head, rows)
+    return markdown_table(head, rows)
 
 
 def _claims(records: Sequence[Record]) -> list[Claim]:
     found = []
     for one, other in ((ADAPT_STEPS, 1), (1, 0)):
-        for what, measure in (("more accurate in the end", after), ("faster", speed)):
+        for what, measure in (("more accurate at the end", after), ("faster", mean_over_rounds)):
             difference = gap(records, cell(one), cell(other), measure)
             text = f"ν = {one} is {what} than {'FedAvg' if other == 0 else f'ν = {other}'}"
             parts = [] if difference is None else [(difference.above(), f"{difference} points")]
-            found.append(claim(f"{text} (G, Figure 1)", parts))
+            found.append(make_claim(f"{text} (G, Figure 1)", parts))
     return found

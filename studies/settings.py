@@ -1,4 +1,4 @@
-"""What the papers' experiments have in common."""
+"""Settings shared by the papers' experiments."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ METHODS: dict[str, str] = {
     "hessian-free": "Per-FedAvg (HF)",
     "exact": "Per-FedAvg (exact)",
 }
-"""P's three, and the meta-gradient without approximation."""
+"""P's three methods, and the meta-gradient without approximation."""
 
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [80, 60], "activation": "elu"}
 
 
 def algorithm(method: str, **options: Any) -> dict[str, Any]:
-    """An ``[algorithm]`` table."""
+    """Return an ``[algorithm]`` table."""
     name = {"name": "fedavg"} if method == "fedavg" else {"name": "per-fedavg", "method": method}
     return {**name, **options}

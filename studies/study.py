@@ -10,12 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from headstart.experiments.configuration import Experiment
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headstart.report import Panel
 
 ADDED_LATER = (("algorithm", "same_batch", False),)
 """Options younger than stored results, with the value at which everything is as it was."""
@@ -79,7 +77,7 @@ class Section:
 
     text: str
     """Markdown; figures are referred to by their names."""
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()
 
 

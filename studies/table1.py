@@ -6,28 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from studies.numbers import (
+from studies.seed_statistics import (
     Gap,
     Mean,
     Measure,
     after,
-    claim,
-    diverged,
+    count_diverged,
+    describe_seeds,
     gap,
-    markdown,
+    make_claim,
+    markdown_table,
     mean,
-    of_cell,
     on_test,
-    seeds_of,
+    records_of_cell,
 )
-from studies.quick import piece
 from studies.settings import METHODS, NETWORK, algorithm
+from studies.small_versions import make_piece
 from studies.study import Claim, Piece, Record, Section
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting, and the accuracies in percent (± 95 %) the paper reports for it."""
+    """One setting, and the accuracies in percent (± 95 %) that the paper reports for it."""
 
     key: str
     source: str
@@ -62,11 +62,11 @@ ROWS = (
 """P Table 1; n = 50, r = 0.2, K = 1000, D = D′ = 40, β = 0.001."""
 
 IMAGES = {"mnist": {"a": 196, "a_test": 32}, "cifar10": {"a": 68, "a_test": 34}}
-"""Images of a class; the paper does not give a_test, this is the most its design allows."""
+"""Images per class. The paper does not give a_test; this is the most its design allows."""
 
 
 def setting(row: Row, method: str, seed: int) -> dict[str, Any]:
-    """The experiment of one cell."""
+    """Return the experiment of one cell."""
     return {
         "label": METHODS[method],
         "seed": seed,
@@ -94,28 +94,28 @@ class Table1:
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """Every row with every method and seed; quick: three rows, which share programs."""
+        """Return every row, method and seed; quick: three rows, which share compiled programs."""
         rows = ROWS[3:] if quick else ROWS
         return [
-            piece(f"{row.key}/{method}", setting(row, method, seed), quick, on_test=True)
+            make_piece(f"{row.key}/{method}", setting(row, method, seed), quick, on_test=True)
             for row in rows
             for method in METHODS
             for seed in seeds
         ]
 
     def section(self, records: Sequence[Record]) -> Section:
-        """Our numbers beside the paper's, differences, and what adapting on test data changes."""
+        """Show our numbers and the paper's, differences, and accuracies adapted on test data."""
         rows = [row for row in ROWS if any(r["cell"].startswith(f"{row.key}/") for r in records)]
         text = TEXT.format(
-            seeds=seeds_of(records),
+            seeds=describe_seeds(records),
             accuracies=_accuracies(records, rows, after),
-            differences=markdown(
+            differences=markdown_table(
                 ["setting", *(title for title, _, _ in PAIRS)],
                 [[row.title, *(_gap(records, row, a, b) for _, a, b in PAIRS)] for row in rows],
             ),
             on_test=_accuracies(records, rows, on_test),
             before=_accuracies(records, rows, before),
-            growth=markdown(
+            growth=markdown_table(
                 ["setting, method", *(f"round {k}" for k in MOMENTS)],
                 [
                     [f"{row.title}, {METHODS[method]}", *_over_time(records, row, method)]
@@ -135,14 +135,13 @@ PAIRS = (
     ("exact − HF", "exact", "hessian-free"),
 )
 CLOSE = 1.0
-"""Two methods are called equal if their difference lies within so many percentage points."""
+"""Two methods count as equal if their difference is at most this many percentage points."""
 
 TEXT = """\
-n = 50 clients, 10 of them in a round, K = 1000 rounds, batches of 40, β = 0.001; accuracy in
-percent after one adaptation step, mean over clients, then mean ± 95 % interval over {seeds}
-(each with its own partition, initial model and draws). In brackets: what the paper reports.
-Clients adapt on their training split and are scored on held-out images; the paper adapted on the
-test data.
+n = 50 clients, 10 of them per round, K = 1000 rounds, batches of 40, β = 0.001. Accuracy in percent
+after one adaptation step, mean over clients, then mean ± 95 % interval over {seeds} (each with its
+own partition, initial model and random draws). The paper's numbers are in brackets. Clients adapt
+on their training split and are scored on held-out images; the paper adapted on the test data.
 
 {accuracies}
 
@@ -150,7 +149,7 @@ Differences, paired by seed, in percentage points:
 
 {differences}
 
-⚠ The same models **adapted on the data that is scored**, as the paper did it; no estimate for
+⚠ The same models **adapted on the test data**, as in the paper. This does not estimate accuracy on
 unseen data:
 
 {on_test}
@@ -159,7 +158,7 @@ Before any adaptation:
 
 {before}
 
-On the way, again after one adaptation step; round 0 is the untrained network:
+During training, also after one adaptation step; round 0 is the untrained network:
 
 {growth}
 """
@@ -167,19 +166,21 @@ MOMENTS = (0, 100, 300, 1000)
 
 
 def before(record: Record) -> float:
-    """Accuracy of the shared model as it is."""
+    """Return the accuracy of the shared model before adaptation."""
     return after(record, 0)
 
 
 def _accuracies(records: Sequence[Record], rows: Sequence[Row], measure: Measure) -> str:
-    lines = [[row.title, *(_beside(records, row, m, measure) for m in METHODS)] for row in rows]
-    return markdown(["setting", *METHODS.values()], lines)
+    lines = [
+        [row.title, *(_format_cell(records, row, m, measure) for m in METHODS)] for row in rows
+    ]
+    return markdown_table(["setting", *METHODS.values()], lines)
 
 
-def _beside(records: Sequence[Record], row: Row, method: str, measure: Measure) -> str:
-    """Ours, and the paper's where it has a number for this."""
+def _format_cell(records: Sequence[Record], row: Row, method: str, measure: Measure) -> str:
+    """Return our number, with the paper's if it reports one."""
     cell = f"{row.key}/{method}"
-    ours, lost = mean(records, cell, measure), diverged(records, cell)
+    ours, lost = mean(records, cell, measure), count_diverged(records, cell)
     text = "–" if ours is None else str(ours)
     if lost:
         text += f" ({lost} diverged)"
@@ -188,13 +189,13 @@ def _beside(records: Sequence[Record], row: Row, method: str, measure: Measure) 
 
 
 def _over_time(records: Sequence[Record], row: Row, method: str) -> list[Mean | str]:
-    """Accuracy after one step when so many rounds are done."""
+    """Return the accuracy after one step at each of ``MOMENTS``."""
 
     def at(record: Record, moment: int) -> float | None:
         found = [e["after"] for e in record["training"] if e["round"] == moment]
         return 100 * found[0] if found else None
 
-    cell = of_cell(records, f"{row.key}/{method}").values()
+    cell = records_of_cell(records, f"{row.key}/{method}").values()
     columns = [[at(record, moment) for record in cell] for moment in MOMENTS]
     kept = [[value for value in column if value is not None] for column in columns]
     return [Mean(values) if values else "–" for values in kept]
@@ -211,28 +212,30 @@ def _claims(records: Sequence[Record], rows: Sequence[Row]) -> list[Claim]:
 
     small = [row for row in rows if row.inner_lr <= 0.001]
     return [
-        claim(
+        make_claim(
             "Per-FedAvg (HF) is at least as good as FedAvg + update, in every setting of Table 1",
             parts("hessian-free", "fedavg", Gap.above, rows),
         ),
-        claim(
+        make_claim(
             f"FO and HF are equal for small α (α = 0.001, within {CLOSE:g} point)",
             parts("hessian-free", "first-order", lambda g: g.within(CLOSE), small),
         ),
-        claim("the gap grows as clients differ more", _growth(records)),
-        claim("every cell of Table 1 reaches the paper's accuracy", _reached(records, rows)),
+        make_claim("the gap grows as clients differ more", _growth(records)),
+        make_claim(
+            "every cell of Table 1 reaches the paper's accuracy", _compare_with_paper(records, rows)
+        ),
     ]
 
 
 def _growth(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """HF − FedAvg where the halves of the clients share no class, minus where they share some.
+    """Return HF − FedAvg where the halves of the clients share no class, minus where they do.
 
-    In points, and as a share of FedAvg's errors: where clients differ more all accuracies are
-    higher, and there is less to gain.
+    In points, and as a share of FedAvg's errors: where clients differ more, all accuracies are
+    higher and there is less to gain.
     """
 
     def gains(key: str) -> dict[int, tuple[float, float]]:
-        ours, base = (of_cell(records, f"{key}/{m}") for m in ("hessian-free", "fedavg"))
+        ours, base = (records_of_cell(records, f"{key}/{m}") for m in ("hessian-free", "fedavg"))
         found = {}
         for seed in ours.keys() & base.keys():
             gain, errors = after(ours[seed]) - after(base[seed]), 100 - after(base[seed])
@@ -243,7 +246,7 @@ def _growth(records: Sequence[Record]) -> list[tuple[str, str]]:
     seeds = sorted(more.keys() & less.keys())
     if not seeds:
         return []
-    text = "CIFAR-10, τ = 4, α = 0.01, HF − FedAvg, different heterogeneity minus the usual one"
+    text = "CIFAR-10, τ = 4, α = 0.01, HF − FedAvg, different heterogeneity minus usual"
     parts = []
     for place, unit in enumerate(("points", "percent of FedAvg's errors")):
         growth = Gap([more[seed][place] - less[seed][place] for seed in seeds])
@@ -251,7 +254,7 @@ def _growth(records: Sequence[Record]) -> list[tuple[str, str]]:
     return parts
 
 
-def _reached(records: Sequence[Record], rows: Sequence[Row]) -> list[tuple[str, str]]:
+def _compare_with_paper(records: Sequence[Record], rows: Sequence[Row]) -> list[tuple[str, str]]:
     found = []
     for row in rows:
         for method, (value, _) in row.paper.items():

@@ -1,25 +1,58 @@
 """What holds for every test: strict JAX, repeatable examples, nothing from outside."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-# Tests compile many small programs once each: less optimisation halves the time they take.
-# Two devices, so that every test of the engine has clients on both.
+# Two devices, so that every test of the engine has clients on both. Tests compile many small
+# programs once each: little optimisation and the older emitters take a third of the time.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=2",
+    "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
+# Compiled programs are shared by modules, workers, subprocesses and runs. The variables also keep
+# commands that run in this process from choosing a cache of their own.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parent.parent / ".cache" / "jax")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import jax
 import pytest
 
+CACHE = Path(__file__).resolve().parent.parent / ".cache"
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 hypothesis.settings.register_profile("headstart", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("headstart")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers report to the process that started them
+        config.pluginmanager.register(Durations(CACHE / "durations.json"))
+
+
+class Durations:
+    """Store how long each test took, for ``make test-durations``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        if self.seconds:
+            self.path.parent.mkdir(exist_ok=True)
+            self.path.write_text(json.dumps(self.seconds))
 
 
 @pytest.fixture(scope="session")

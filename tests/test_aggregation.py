@@ -13,19 +13,19 @@ import tiny
 from headstart.aggregation import (
     RULES,
     STEPS,
+    AggregationRule,
+    AggregationStep,
     Clip,
     GeometricMedian,
     Krum,
     Median,
     Noise,
     Quantise,
-    Rule,
-    Step,
     TrimmedMean,
-    aggregated,
+    with_aggregation,
 )
 from headstart.algorithms import Algorithm, FedAvg
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Cohort, Reply
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment
@@ -109,18 +109,18 @@ def test_the_geometric_median_has_balanced_directions() -> None:
 
 
 @pytest.mark.parametrize("rule", [Median(), TrimmedMean(trim=0.25), GeometricMedian()])
-def test_a_rule_of_equal_replies_is_that_reply(rule: Rule) -> None:
+def test_a_rule_of_equal_replies_is_that_reply(rule: AggregationRule) -> None:
     rows = stacked(*[[1.0, -2.0]] * 4)
     np.testing.assert_allclose(rule.combine(rows, jnp.ones(4))["u"], [1.0, -2.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [Median(), TrimmedMean(trim=0.2), Krum(), GeometricMedian()])
-def test_one_liar_of_five_does_not_move_the_result_far(rule: Rule) -> None:
+def test_one_liar_of_five_does_not_move_the_result_far(rule: AggregationRule) -> None:
     found = rule.combine(stacked(*HONEST, LIAR), jnp.ones(5))["u"]
     assert np.linalg.norm(np.asarray(found) - np.mean(HONEST, axis=0)) < 0.5
 
 
-CHAINS: dict[str, tuple[tuple[Step, ...], Rule | None]] = {
+CHAINS: dict[str, tuple[tuple[AggregationStep, ...], AggregationRule | None]] = {
     "clip": ((Clip(norm=0.1),), None),
     "all steps": ((Clip(norm=0.5), Quantise(width=8, range=0.5), Noise(deviation=0.01)), None),
     "median": ((), Median()),
@@ -133,7 +133,7 @@ CHAINS: dict[str, tuple[tuple[Step, ...], Rule | None]] = {
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("name", ["per-fedavg-exact", "apfl", "aruba", "fedavg-weighted-adam"])
 def test_engines_agree_and_cutting_changes_nothing(name: str, chain: Any) -> None:
-    algorithm = aggregated(tiny.VARIANTS[name], *chain)
+    algorithm = with_aggregation(tiny.VARIANTS[name], *chain)
     engine = Simulation(tiny.federation(), tiny.MODEL, algorithm, seed=4)
     whole = engine.advance(engine.start(), 4)
     pieces = engine.advance(engine.advance(engine.start(), 1), 3)
@@ -149,13 +149,13 @@ def test_engines_agree_and_cutting_changes_nothing(name: str, chain: Any) -> Non
 
 def test_nothing_selected_is_the_algorithm_itself() -> None:
     algorithm = FedAvg(**tiny.COMMON)
-    assert aggregated(algorithm) is algorithm
+    assert with_aggregation(algorithm) is algorithm
 
 
 def test_steps_that_do_nothing_change_nothing() -> None:
     """A chain whose bound is never reached: the same model to the bit."""
     plain = FedAvg(**tiny.COMMON)
-    chained = aggregated(plain, [Clip(norm=1e6)])
+    chained = with_aggregation(plain, [Clip(norm=1e6)])
     ends = []
     for algorithm in (plain, chained):
         engine = Simulation(tiny.federation(), tiny.MODEL, algorithm)
@@ -165,7 +165,7 @@ def test_steps_that_do_nothing_change_nothing() -> None:
 
 def test_the_wrapped_algorithm_still_answers() -> None:
     for algorithm in tiny.VARIANTS.values():
-        chained: Algorithm = aggregated(algorithm, [Clip(), Quantise(width=6)])
+        chained: Algorithm = with_aggregation(algorithm, [Clip(), Quantise(width=6)])
         assert chained.name == algorithm.name and chained.label == algorithm.label
         assert chained.gradients_per_update(9) == algorithm.gradients_per_update(9)
         assert chained.needs_memory == algorithm.needs_memory
@@ -175,11 +175,15 @@ def test_the_wrapped_algorithm_still_answers() -> None:
 def test_a_rule_that_cannot_be_paid_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="needs 7 replies; a round has 5"):
         Simulation(
-            tiny.federation(), tiny.MODEL, aggregated(FedAvg(**tiny.COMMON), (), Krum(byzantine=2))
+            tiny.federation(),
+            tiny.MODEL,
+            with_aggregation(FedAvg(**tiny.COMMON), (), Krum(byzantine=2)),
         )
     monkeypatch.setattr("headstart.simulation.simulation.MOST_FOR_RULE", 10)
     with pytest.raises(ConfigError, match="needs all 5 replies of a round at once"):
-        Simulation(tiny.federation(), tiny.MODEL, aggregated(FedAvg(**tiny.COMMON), (), Median()))
+        Simulation(
+            tiny.federation(), tiny.MODEL, with_aggregation(FedAvg(**tiny.COMMON), (), Median())
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ def test_everything_has_a_name_for_experiment_files() -> None:
 
 def test_means_are_weighted_and_nobody_weighs_nothing() -> None:
     rows = [reply({"u": jnp.array([1.0])}, 1.0), reply({"u": jnp.array([4.0])}, 2.0)]
-    assert cohort_of(rows, asked=2, exist=9).update["u"].tolist() == [3.0]
+    assert build_cohort(rows, asked=2, exist=9).update["u"].tolist() == [3.0]
     none = [reply({"u": jnp.array([1.0])}, 0.0)]
-    assert cohort_of(none, asked=1, exist=1).update["u"].tolist() == [0.0]
+    assert build_cohort(none, asked=1, exist=1).update["u"].tolist() == [0.0]
 
 
 @pytest.mark.parametrize(
@@ -224,5 +228,5 @@ def test_where_the_gradient_norm_is_measured_has_a_default() -> None:
     algorithm = tiny.VARIANTS["apfl"]
     state = algorithm.init(tiny.MODEL.init(KEY, tiny.federation().schema))
     assert not algorithm.measures_gradient_norm
-    found = algorithm.measured(state)
+    found = algorithm.gradient_norm_point(state)
     assert found.inner_steps == 0 and tiny.identical(found.params, algorithm.model(state))

@@ -18,7 +18,14 @@ from headstart.errors import ConfigError
 from headstart.experiments import Experiment, load_experiment
 from headstart.experiments.configuration import read_experiment
 from headstart.experiments.model_files import MODEL_FORMAT
-from headstart.extensions import available, find, load, nothing_from, search_in, subclass_of
+from headstart.extensions import (
+    available_names,
+    find_extension,
+    load_object,
+    refuse_imports_from,
+    require_subclass,
+    search_modules_in,
+)
 from headstart.records.tensor_files import write_tensors
 
 MODULE = '''
@@ -27,7 +34,7 @@ import dataclasses
 from typing import ClassVar, final
 import jax.numpy as jnp
 from headstart import models
-from headstart.aggregation import Rule, Step
+from headstart.aggregation import AggregationRule, AggregationStep
 from headstart.algorithms import FedAvg
 from headstart.algorithms.averaging import Averaging
 from headstart.data import load
@@ -63,13 +70,13 @@ class Plain:
     def apply(self, weights, x): ...
 
 @final
-class Halved(Step):
+class Halved(AggregationStep):
     """Halves every update."""
     name: ClassVar[str] = "halved"
     factor: float = 0.5
 
 @final
-class First(Rule):
+class First(AggregationRule):
     """Takes the first reply."""
     name: ClassVar[str] = "first"
     def combine(self, replies, weights):
@@ -92,7 +99,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "leaving.py").write_text("import sys; sys.exit(3)")
     (tmp_path / "needing.py").write_text("import absent_package")
     monkeypatch.chdir(tmp_path)
-    search_in(tmp_path)
+    search_modules_in(tmp_path)
     yield tmp_path
     extensions._searched.set(())
     extensions._forbidden.set(())
@@ -105,7 +112,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def algorithm(name: str) -> type[Algorithm]:
-    return find("algorithm", name, ALGORITHMS, "algorithm.name", subclass_of(Algorithm))
+    return find_extension(
+        "algorithm", name, ALGORITHMS, "algorithm.name", require_subclass(Algorithm)
+    )
 
 
 def install(folder: Path, entries: str, name: str = "extras") -> None:
@@ -157,8 +166,8 @@ def test_a_missing_dependency_is_not_blamed_on_the_module(place: Path) -> None:
 
 
 def test_a_plain_path_is_loaded(place: Path) -> None:
-    assert load("headstart.algorithms:FedAvg", "here") is FedAvg
-    assert load("headstart.algorithms:FedAvg.name", "here") == "fedavg"
+    assert load_object("headstart.algorithms:FedAvg", "here") is FedAvg
+    assert load_object("headstart.algorithms:FedAvg.name", "here") == "fedavg"
 
 
 def test_built_in_names_come_first_and_entry_points_are_not_read(
@@ -182,7 +191,13 @@ def test_entry_points_are_found_by_name(place: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(place / "installed")
     assert algorithm("mine") is FedAvg
     assert algorithm("fedavg") is FedAvg, "a package cannot take a built-in name"
-    assert set(available("algorithm", ALGORITHMS)) == {*ALGORITHMS, "mine", "lost", "odd", "twice"}
+    assert set(available_names("algorithm", ALGORITHMS)) == {
+        *ALGORITHMS,
+        "mine",
+        "lost",
+        "odd",
+        "twice",
+    }
     for name, message in (
         ("mime", "did you mean mine"),
         ("lost", "='lost': module nowhere cannot be imported"),
@@ -253,16 +268,16 @@ def test_the_current_folder_comes_last(place: Path) -> None:
     (place / "optax.py").write_text("raise SystemExit('shadowed')")
     (place / "pooch.py").write_text("raise SystemExit('shadowed')")
     before = list(sys.path)
-    assert load("pooch:retrieve", "here") is not None
+    assert load_object("pooch:retrieve", "here") is not None
     assert sys.path == before, "the path is extended only for a module that is not found"
-    load("outside:READY", "here")
+    load_object("outside:READY", "here")
     assert sys.path == [*before, str(place.resolve())]
 
 
 def test_only_the_command_line_looks_in_the_current_folder(place: Path) -> None:
     extensions._searched.set(())
     with pytest.raises(ConfigError, match=r"No module named 'outside'; install it$"):
-        load("outside:READY", "here")
+        load_object("outside:READY", "here")
 
 
 def test_a_federation_does_not_look_in_the_current_folder(
@@ -317,6 +332,9 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
 
 def test_a_module_in_the_folder_of_a_run_is_named(place: Path) -> None:
     sys.path.append(str(place))
-    with nothing_from(place), pytest.raises(ConfigError, match="lies in the folder of the run or"):
-        load("outside:READY", "model.name")
-    assert load("outside:READY", "model.name") is not None
+    with (
+        refuse_imports_from(place),
+        pytest.raises(ConfigError, match="lies in the folder of the run or"),
+    ):
+        load_object("outside:READY", "model.name")
+    assert load_object("outside:READY", "model.name") is not None

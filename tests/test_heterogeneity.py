@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,11 @@ def test_a_shifted_client_is_beyond_chance() -> None:
     found = wasserstein(federation([0, 0, 0, 9], [[0]] * 4))
     assert found.beyond_chance[3] and np.argmax(found.to_mean) == 3
     assert not wasserstein(federation([0, 0, 0, 0], [[0]] * 4)).beyond_chance.any()
+
+
+@pytest.mark.parametrize("sizes", [(6, 9), (5, 10), (7, 7)])
+def test_transport_of_unequal_clouds_is_an_assignment_of_copies(sizes: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    cost = rng.uniform(size=sizes)
+    assigned = heterogeneity._assignment_cost(cost, math.lcm(*sizes))
+    assert heterogeneity._transport_cost(cost) == pytest.approx(assigned, abs=1e-9)

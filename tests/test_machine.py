@@ -37,8 +37,8 @@ def test_importing_changes_nothing_and_a_running_jax_is_left_alone() -> None:
 def test_every_core_becomes_a_device_unless_the_user_has_chosen() -> None:
     code = (
         "import jax\n"
-        "from headstart.machine import cores, use_all_cores\n"
-        "print(use_all_cores(), jax.device_count() == cores(), jax.device_count())\n"
+        "from headstart.machine import count_cores, use_all_cores\n"
+        "print(use_all_cores(), jax.device_count() == count_cores(), jax.device_count())\n"
     )
     assert python(code)[:2] == ["True", "True"]
     chosen = "--xla_force_host_platform_device_count=3"

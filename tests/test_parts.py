@@ -12,17 +12,17 @@ import pytest
 import tiny
 from jax.flatten_util import ravel_pytree
 
-from headstart.aggregation import Quantise, aggregated
+from headstart.aggregation import Quantise, with_aggregation
 from headstart.algorithms import APFL, FedAvg, Local, PerFedAvg
 from headstart.algorithms.local_training import descend
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import MODELS, cnn, logistic, mlp
-from headstart.models.model import head_of
-from headstart.parts import Parts, prepare
+from headstart.models.model import find_head
+from headstart.parts import Parts, prepare_training
 from headstart.simulation import Simulation
 from headstart.simulation.reference import run_rounds_slowly
-from headstart.trees import names, norm, size, subtract
+from headstart.trees import leaf_names, norm, size, subtract
 
 MODEL = mlp([6, 5])
 KEY = jax.random.key(2)
@@ -37,22 +37,22 @@ def engine(parts: Parts, algorithm: Any = None) -> Simulation:
 
 def moved(before: Any, after: Any) -> set[str]:
     """Names of the leaves that differ."""
-    pairs = zip(names(before), jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    pairs = zip(leaf_names(before), jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
     return {name for name, a, b in pairs if not np.array_equal(a, b)}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_built_in_model_names_its_head(name: str) -> None:
-    assert head_of(MODELS[name]())
+    assert find_head(MODELS[name]())
 
 
 def test_patterns_select_by_name() -> None:
-    shapes = prepare(Parts(trained=("layers.0.*", "head")), MODEL, FedAvg(), KEY, SCHEMA)
-    assert names(shapes.params) == ["layers.0.weight", "layers.0.bias", *HEAD]
+    shapes = prepare_training(Parts(trained=("layers.0.*", "head")), MODEL, FedAvg(), KEY, SCHEMA)
+    assert leaf_names(shapes.params) == ["layers.0.weight", "layers.0.bias", *HEAD]
     with pytest.raises(ConfigError, match=r"parts.trained: 'layer.9' selects nothing; there are"):
-        prepare(Parts(trained=("layer.9",)), MODEL, FedAvg(), KEY, SCHEMA)
+        prepare_training(Parts(trained=("layer.9",)), MODEL, FedAvg(), KEY, SCHEMA)
     with pytest.raises(ConfigError, match="keeps everything that is trained"):
-        prepare(Parts(kept=("*",)), MODEL, FedAvg(), KEY, SCHEMA)
+        prepare_training(Parts(kept=("*",)), MODEL, FedAvg(), KEY, SCHEMA)
 
 
 @pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
@@ -60,7 +60,7 @@ def test_what_is_frozen_is_in_no_state_and_never_moves(algorithm: Any) -> None:
     run = engine(Parts(trained=("head",)), algorithm)
     start = run.start()
     end = run.advance(start, 2)
-    assert names(run.algorithm.model(end.state)) == HEAD
+    assert leaf_names(run.algorithm.model(end.state)) == HEAD
     assert size(run.algorithm.model(end.state)) == 5 * 3 + 3
     scores = run.evaluate(end, [0, 1], most=1)
     assert not scores.diverged.any()
@@ -142,8 +142,8 @@ def test_what_is_kept_never_leaves_a_client(algorithm: Any) -> None:
     reply, after, _ = run.algorithm.client_update(
         sent, memory, run.federation.training_task(jnp.int32(0)), KEY
     )
-    body = [name for name in names(run.algorithm.model(start.state)) if name not in HEAD]
-    assert names(reply.update) == names(sent.params) == body
+    body = [name for name in leaf_names(run.algorithm.model(start.state)) if name not in HEAD]
+    assert leaf_names(reply.update) == leaf_names(sent.params) == body
     assert moved(memory.own, after.own) == set(HEAD)
     end = run.advance(start, 3)
     heads = [run.algorithm.model(p.state).layers[2] for p in (start, end)]
@@ -193,9 +193,9 @@ def test_no_gradient_of_a_frozen_part_is_computed() -> None:
 def test_the_head_of_a_convolutional_network_is_its_last_layer() -> None:
     model = cnn([4], hidden=[7])
     schema = type(SCHEMA)(shape=(8, 8, 1), classes=3)
-    made = prepare(Parts(trained=("head",)), model, FedAvg(), KEY, schema)
+    made = prepare_training(Parts(trained=("head",)), model, FedAvg(), KEY, schema)
     assert size(made.params) == 7 * 3 + 3
-    assert head_of(logistic()) == ("*",)
+    assert find_head(logistic()) == ("*",)
 
 
 def test_bytes_are_counted_by_what_travels() -> None:
@@ -206,6 +206,6 @@ def test_bytes_are_counted_by_what_travels() -> None:
     assert (head.down, head.up) == (4 * (18 + 1), 4 * (18 + 1))
     kept = engine(Parts(kept=("head",))).traffic
     assert (kept.down, kept.up) == (4 * (65 + 1), 4 * (65 + 1))
-    small = engine(Parts(), aggregated(FedAvg(**tiny.COMMON), [Quantise(width=8)])).traffic
+    small = engine(Parts(), with_aggregation(FedAvg(**tiny.COMMON), [Quantise(width=8)])).traffic
     assert (small.down, small.up) == (everything.down, 83 + 4)
     assert engine(Parts(), Local(**tiny.COMMON)).traffic == (0, 4)

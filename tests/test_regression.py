@@ -186,7 +186,7 @@ def test_labels_that_do_not_fit_are_refused_in_one_line(table: Path, tmp_path: P
     with pytest.raises(DataError, match=r"set objective\.name='regression'"):
         build_dataset(options, seed=0)
     for partition in ("dirichlet", "shards", "class-groups", "dirichlet-labels"):
-        with pytest.raises(ConfigError, match=f"'{partition}' deals examples out by class"):
+        with pytest.raises(ConfigError, match=f"'{partition}' needs class labels"):
             build_dataset({**options, "partition": partition}, seed=0, target="number")
     words = tmp_path / "words.csv"
     words.write_text("a,label\n1,low\n2,high\n3,low\n")

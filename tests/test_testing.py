@@ -28,7 +28,7 @@ from headstart.testing import (
     check_model,
     model_problems,
 )
-from headstart.testing.problems import difference
+from headstart.testing.problems import describe_difference
 from headstart.trees import add
 
 SMALL: dict[str, Any] = {**tiny.COMMON, "local_steps": 2}
@@ -476,11 +476,13 @@ def test_it_can_be_tried_on_ones_own_data_and_model() -> None:
 
 def test_differences_of_trees_are_named() -> None:
     tree = {"a": jnp.zeros(2), "b": (jnp.zeros(()),)}
-    assert difference(tree, tree) == ""
-    assert difference(tree, {"a": jnp.zeros(2)}) == "leaf b.0 is missing"
-    assert difference({}, tree) == "leaf a should not be there"
-    assert difference(tree, {**tree, "a": jnp.zeros(2, int)}).endswith("int32 instead of float32")
-    assert "is built as" in difference(tree, {**tree, "b": [jnp.zeros(())]})
+    assert describe_difference(tree, tree) == ""
+    assert describe_difference(tree, {"a": jnp.zeros(2)}) == "leaf b.0 is missing"
+    assert describe_difference({}, tree) == "leaf a should not be there"
+    assert describe_difference(tree, {**tree, "a": jnp.zeros(2, int)}).endswith(
+        "int32 instead of float32"
+    )
+    assert "is built as" in describe_difference(tree, {**tree, "b": [jnp.zeros(())]})
 
 
 @dataclasses.dataclass(frozen=True)

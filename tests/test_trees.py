@@ -104,7 +104,7 @@ def test_nothing_is_a_vector_of_length_zero():
     assert trees.dot({}, {}) == 0
     assert trees.norm([]) == 0
     assert trees.all_finite(())
-    assert trees.names({}) == []
+    assert trees.leaf_names({}) == []
 
 
 def test_trees_that_do_not_fit_are_refused():
@@ -121,17 +121,17 @@ def test_gradient_of_half_the_squared_norm_is_the_tree():
 
 
 def test_names_are_paths_in_the_order_of_the_leaves():
-    assert trees.names(TREE) == ["a", "b.0", "b.1.0"]
-    assert trees.names(jnp.ones(2)) == ["value"]
-    assert trees.names({"layers": [{"weight": jnp.ones(1)}]}) == ["layers.0.weight"]
+    assert trees.leaf_names(TREE) == ["a", "b.0", "b.1.0"]
+    assert trees.leaf_names(jnp.ones(2)) == ["value"]
+    assert trees.leaf_names({"layers": [{"weight": jnp.ones(1)}]}) == ["layers.0.weight"]
 
 
 @settings(max_examples=50)
 @given(like=TREES)
 def test_names_are_unique(like):
-    names = trees.names(like)
+    names = trees.leaf_names(like)
     assert len(set(names)) == len(jax.tree.leaves(like))
 
 
 def test_names_are_unique_when_keys_hold_dots():
-    assert len(set(trees.names({"a.b": jnp.ones(1), "a": {"b": jnp.ones(1)}}))) == 2
+    assert len(set(trees.leaf_names({"a.b": jnp.ones(1), "a": {"b": jnp.ones(1)}}))) == 2

@@ -12,7 +12,7 @@ import headstart as hs
 from headstart.atomic_files import write_text
 from headstart.data.example_files import write_examples
 from headstart.data.example_pool import Pool
-from headstart.data.federated import Client, FederatedDataset, from_clients
+from headstart.data.federated import ClientData, FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.errors import DataError
 from headstart.flower.federation_config import SiteConfig
@@ -65,7 +65,7 @@ def as_the_sites_read(folder: Path, names: Sequence[str], schema: Schema) -> Fed
 
 
 def together(
-    parts: Sequence[Client], schema: Schema, *, known: int | None = None
+    parts: Sequence[ClientData], schema: Schema, *, known: int | None = None
 ) -> FederatedDataset:
     """Hospitals as one federated data set; the first ones (by default all) train."""
     return from_clients(

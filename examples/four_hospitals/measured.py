@@ -17,7 +17,7 @@ import hospitals
 import numpy as np
 
 from headstart.data.example_pool import Pool
-from headstart.data.federated import Client, FederatedDataset
+from headstart.data.federated import ClientData, FederatedDataset
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
 from headstart.experiments.configuration import Experiment, build_algorithm
@@ -73,7 +73,7 @@ def measure(
 
 
 def with_one_late(
-    parts: Sequence[Client], late: Client, schema: Schema, plan: Experiment, seed: int
+    parts: Sequence[ClientData], late: ClientData, schema: Schema, plan: Experiment, seed: int
 ) -> list[Found]:
     """The others train, with the best options for each way; scores of all.
 
@@ -96,7 +96,7 @@ def with_one_late(
     return found
 
 
-def begun(part: Client) -> Client:
+def begun(part: ClientData) -> ClientData:
     """The hospital with its first training patients only, and the same ones to score on."""
     return replace(part, x_train=part.x_train[:FEW], y_train=part.y_train[:FEW])
 
@@ -130,7 +130,7 @@ def scores(
 
 
 def by_themselves(
-    parts: Sequence[Client], schema: Schema, plan: Experiment, seed: int
+    parts: Sequence[ClientData], schema: Schema, plan: Experiment, seed: int
 ) -> list[Found]:
     """Each hospital trains alone with the options best for itself, or learns nothing.
 
@@ -152,7 +152,7 @@ def by_themselves(
     return found
 
 
-def guess(part: Client, role: str, seed: int) -> Found:
+def guess(part: ClientData, role: str, seed: int) -> Found:
     """Nothing learned but how common the disease is: everybody gets the commoner diagnosis."""
     counts = np.bincount(part.y_train, minlength=2)
     right = float(np.mean(part.y_test == counts.argmax()))
@@ -161,7 +161,7 @@ def guess(part: Client, role: str, seed: int) -> Found:
     return Found(seed, "guess", part.name, role, three(right), three(loss), {})
 
 
-def turned(part: Client, fold: int) -> Client:
+def turned(part: ClientData, fold: int) -> ClientData:
     """Another quarter of the training patients last: ``for_tuning`` keeps the last one aside."""
     shift = round(len(part.y_train) * fold / FOLDS)
     return replace(

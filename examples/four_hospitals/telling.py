@@ -11,7 +11,7 @@ import numpy as np
 from measured import AFTER, BEFORE, LONG_AFTER, Difference, Found, Get, accuracy, loss
 
 from headstart.data.example_pool import Pool
-from studies.numbers import Mean
+from studies.seed_statistics import Mean
 
 ROLES = {
     "known": "Hospitals that trained together",

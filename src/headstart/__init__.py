@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headstart import aggregation, algorithms, data, machine, models, testing
-    from headstart.aggregation import aggregated
+    from headstart.aggregation import with_aggregation
     from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
     from headstart.errors import HeadstartError
     from headstart.experiments import (
@@ -50,7 +50,6 @@ __all__ = [
     "PerFedAvg",
     "PersonalModel",
     "Run",
-    "aggregated",
     "aggregation",
     "algorithms",
     "compare",
@@ -62,11 +61,12 @@ __all__ = [
     "models",
     "testing",
     "train",
+    "with_aggregation",
 ]
 
 _PARTS = ("aggregation", "algorithms", "data", "machine", "models", "testing")
 _HOMES = {
-    "headstart.aggregation": ("aggregated",),
+    "headstart.aggregation": ("with_aggregation",),
     "headstart.algorithms": ("APFL", "ARUBA", "FedAvg", "Local", "PerFedAvg"),
     "headstart.errors": ("HeadstartError",),
     "headstart.meta": ("MetaBatches", "meta_gradient"),

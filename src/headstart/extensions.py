@@ -1,4 +1,4 @@
-"""Finding algorithms, models and the like by name, also outside the package.
+"""Find algorithms, models and other components by name, inside and outside the package.
 
 A name in an experiment file is looked up in this order:
 
@@ -7,13 +7,13 @@ A name in an experiment file is looked up in this order:
     "package.module:FedProx"    an object in a module that can be imported
 
 Entry points have one group per kind (:data:`GROUPS`). They are read only for a name that is not
-built in, and loaded only when they are named, so that importing Headstart does not wait for them.
+built in, and loaded only when they are named, so importing Headstart does not wait for them.
 
-Which modules can be imported is decided by Python's own search path. The command line adds the
-current folder (:func:`search_in`), at the end of the path and only when a module that was named is
-not found elsewhere, so a file that happens to lie there never takes the place of an installed
-module. Nothing is ever imported from the folder of a run or of a model file (:func:`forbid`,
-:func:`nothing_from`): what a stranger sends must not bring along the code that it names.
+Python's own search path decides which modules can be imported. The command line appends the
+current folder to it (:func:`search_modules_in`), and only if a named module is not found elsewhere:
+a file in that folder never replaces an installed module. Nothing is ever imported from the folder
+of a run or of a model file (:func:`forbid_imports_from`, :func:`refuse_imports_from`): a model file
+from a stranger must not bring along the code that it names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ _searched: ContextVar[tuple[Path, ...]] = ContextVar("_searched", default=())
 _forbidden: ContextVar[tuple[Path, ...]] = ContextVar("_forbidden", default=())
 
 
-def find(kind: str, name: str, builtin: Mapping[str, T], where: str, requirement: Requirement) -> T:
+def find_extension(
+    kind: str, name: str, builtin: Mapping[str, T], where: str, requirement: Requirement
+) -> T:
     """What a name stands for; ``where`` is the option that names it.
 
     >>> from headstart.algorithms import ALGORITHMS, Algorithm
@@ -66,7 +68,7 @@ def find(kind: str, name: str, builtin: Mapping[str, T], where: str, requirement
     if name in builtin:
         return builtin[name]
     if ":" in name:
-        found = load(name, where)
+        found = load_object(name, where)
     else:
         found = _load(_entry_point(kind, name, builtin, where).value, f"{where}={name!r}")
     problem = requirement(found)
@@ -75,13 +77,13 @@ def find(kind: str, name: str, builtin: Mapping[str, T], where: str, requirement
     return found
 
 
-def available(kind: str, builtin: Mapping[str, Any]) -> list[str]:
+def available_names(kind: str, builtin: Mapping[str, Any]) -> list[str]:
     """Every name that needs no module path: built in, then entry points."""
     offered = {point.name for point in _entry_points(kind)}
     return [*builtin, *sorted(offered - set(builtin))]
 
 
-def load(path: str, where: str) -> Any:
+def load_object(path: str, where: str) -> Any:
     """The object at ``"package.module:name"``, or one clear line.
 
     >>> load("math:tau", "here")
@@ -90,7 +92,7 @@ def load(path: str, where: str) -> Any:
     return _load(path, f"{where}={path!r}")
 
 
-def subclass_of(base: type) -> Requirement:
+def require_subclass(base: type) -> Requirement:
     """A class derived from the base, with every abstract method written."""
 
     def problem(found: Any) -> str:
@@ -102,7 +104,7 @@ def subclass_of(base: type) -> Requirement:
     return problem
 
 
-def instance_of(cls: type) -> Requirement:
+def require_instance(cls: type) -> Requirement:
     """An object of the class."""
 
     def problem(found: Any) -> str:
@@ -112,7 +114,7 @@ def instance_of(cls: type) -> Requirement:
     return problem
 
 
-def with_methods(*methods: str) -> Requirement:
+def require_methods(*methods: str) -> Requirement:
     """A class, or an object, that has these methods."""
 
     def problem(found: Any) -> str:
@@ -125,7 +127,7 @@ def with_methods(*methods: str) -> Requirement:
     return problem
 
 
-def search_in(folder: Path) -> None:
+def search_modules_in(folder: Path) -> None:
     """Also look in this folder for modules that experiments name and that are found nowhere else.
 
     Users expect it of the current folder, as with uvicorn or gunicorn. A federation does not call
@@ -134,13 +136,13 @@ def search_in(folder: Path) -> None:
     _searched.set((folder,))
 
 
-def forbid(folder: Path) -> None:
+def forbid_imports_from(folder: Path) -> None:
     """From now on, refuse modules in this folder, which is a run's, or below it."""
     _forbidden.set((*_forbidden.get(), folder.resolve()))
 
 
 @contextmanager
-def nothing_from(*folders: Path) -> Iterator[None]:
+def refuse_imports_from(*folders: Path) -> Iterator[None]:
     """Refuse modules in these folders or below them while they are read."""
     token = _forbidden.set((*_forbidden.get(), *(folder.resolve() for folder in folders)))
     try:
@@ -158,7 +160,7 @@ def _entry_points(kind: str) -> list[EntryPoint]:
 def _entry_point(kind: str, name: str, builtin: Mapping[str, Any], where: str) -> EntryPoint:
     points = {point.value: point for point in _entry_points(kind) if point.name == name}
     if not points:
-        known = available(kind, builtin)
+        known = available_names(kind, builtin)
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(

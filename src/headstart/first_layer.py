@@ -30,7 +30,7 @@ Factors = tuple[tuple[Float[Array, "out batch"], Float[Array, "in batch"]], ...]
 """Σ Γ_j x_jᵀ, not written out: the pairs (Γ_j, x_j)."""
 
 
-class Seen(eqx.Module):
+class KnownProduct(eqx.Module):
     """Weights of which only the product with one batch is known."""
 
     product: Float[Array, "out batch"]
@@ -96,7 +96,7 @@ class FirstLayer:
         x = self.inputs(batch)
         seen = [] if base is None else [base @ x]
         seen += [gamma @ (at.T @ x) for gamma, at in factors]
-        return self._with_weight(rest, Seen(_sum(seen)))
+        return self._with_weight(rest, KnownProduct(_sum(seen)))
 
     def _factor(self, gradient: Tree, batch: Any, scale: Scalar = 1.0) -> tuple[Array, Array]:
         """The first weights' part of a gradient."""

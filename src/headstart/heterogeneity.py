@@ -7,7 +7,7 @@ r"""How different the clients are: distances between their data, and what they i
   different classes are λ apart even if they look the same; λ is the median distance of the
   features, so a label weighs as much as the features do.
 
-Exact transport (POT) takes time cubic in the number of examples; beyond a size distances are
+Exact transport takes time cubic in the number of examples; beyond a size distances are
 sliced: the mean over random directions of the one-dimensional distance, which only needs sorting.
 The scale is chosen so that both agree for two clouds that differ by a shift; otherwise the sliced
 distance is a lower estimate.
@@ -28,6 +28,8 @@ from headstart.options import require_at_least, require_one_of
 How = Literal["exact", "sliced"]
 EXACT_PAIRS, EXACT_EXAMPLES = 300, 128
 """The most pairs of clients, and examples of each, for which transport is exact by default."""
+MOST_COPIES = 512
+"""Assignments of more points take longer than a linear program."""
 DIRECTIONS = 200
 CHANCE_DRAWS = 20
 
@@ -287,10 +289,34 @@ def _draw_examples(clouds: list[np.ndarray], size: int, rng: np.random.Generator
 
 
 def _exact(a: np.ndarray, b: np.ndarray) -> float:
-    import ot
-
+    """Return the least mean cost of carrying the points of a over to those of b."""
     cost = np.sqrt(np.maximum(_squares(a)[:, None] + _squares(b) - 2 * a @ b.T, 0))
-    return float(ot.emd2(np.full(len(a), 1 / len(a)), np.full(len(b), 1 / len(b)), cost))
+    size = math.lcm(*cost.shape)
+    return _assignment_cost(cost, size) if size <= MOST_COPIES else _transport_cost(cost)
+
+
+def _assignment_cost(cost: np.ndarray, size: int) -> float:
+    """Return the least mean cost of a one-to-one assignment, each point copied up to ``size``.
+
+    With equally many points of equal weight, some optimal plan is an assignment (Birkhoff).
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    copied = cost.repeat(size // cost.shape[0], axis=0).repeat(size // cost.shape[1], axis=1)
+    return float(np.mean(copied[linear_sum_assignment(copied)]))
+
+
+def _transport_cost(cost: np.ndarray) -> float:
+    """Return the least cost Σ p_ij c_ij of plans p ≥ 0 with row sums 1/n and column sums 1/m."""
+    from scipy import sparse
+    from scipy.optimize import linprog
+
+    n, m = cost.shape
+    rows = sparse.kron(sparse.eye_array(n), np.ones((1, m)))
+    columns = sparse.kron(np.ones((1, n)), sparse.eye_array(m))
+    totals = np.concatenate([np.full(n, 1 / n), np.full(m, 1 / m)])
+    constraints = sparse.vstack([rows, columns], format="csr")
+    return float(linprog(cost.ravel(), A_eq=constraints, b_eq=totals, method="highs-ds").fun)
 
 
 def _squares(a: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ JOIN_SECONDS = 120
 """How long a process waits for the others when it starts."""
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -36,7 +36,7 @@ def use_all_cores() -> bool:
     given = os.environ.get("XLA_FLAGS", "") + " ".join(os.environ)
     if "xla_force_host_platform_device_count" in given or "JAX_NUM_CPU_DEVICES" in given:
         return False
-    return _split_cpu(cores())
+    return _split_cpu(count_cores())
 
 
 def use_cores(count: int) -> None:
@@ -86,12 +86,17 @@ def join(joining: Joining) -> None:
         ) from None
 
 
-def leads() -> bool:
+def shares_run() -> bool:
+    """Return whether this process has joined others that share one run."""
+    return jax.distributed.is_initialized()
+
+
+def is_leader() -> bool:
     """Whether this process is the one that writes and speaks."""
     return jax.process_index() == 0
 
 
-def agreed(tree: PyTree) -> PyTree:
+def broadcast_from_leader(tree: PyTree) -> PyTree:
     """Process 0's values in all processes, so that what depends on its clock or disk is common."""
     return tree if jax.process_count() == 1 else broadcast_one_to_all(tree)
 

@@ -23,7 +23,7 @@ from jaxtyping import Array
 
 from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
-from headstart.trees import Scalar, Tree, add, scale, subtract, where_leaf, zeros_like
+from headstart.trees import Scalar, Tree, add, choose_leaves, scale, subtract, zeros_like
 
 Method = Literal["exact", "first-order", "hessian-free"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -110,12 +110,12 @@ def meta_value_and_gradient(
 
 def _stopped(w: Tree, adapted: Sequence[bool] | None) -> Tree:
     """w, constant in the leaves that are not adapted: their gradient is not even computed."""
-    return w if adapted is None else where_leaf(adapted, w, jax.lax.stop_gradient(w))
+    return w if adapted is None else choose_leaves(adapted, w, jax.lax.stop_gradient(w))
 
 
 def _projected(d: Tree, adapted: Sequence[bool] | None) -> Tree:
     """Md."""
-    return d if adapted is None else where_leaf(adapted, d, zeros_like(d))
+    return d if adapted is None else choose_leaves(adapted, d, zeros_like(d))
 
 
 def exact_product(loss: Loss, w: Tree, v: Tree, batch: Any) -> Tree:

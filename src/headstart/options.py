@@ -20,7 +20,7 @@ LARGEST = 2**31 - 1
 """Counts live in 32-bit integers."""
 
 
-def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+def build_from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """An instance of the dataclass from a table; ``where`` names the table in messages."""
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
@@ -33,8 +33,8 @@ def build(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     return cls(**values)
 
 
-def as_table(thing: Any) -> dict[str, Any]:
-    """The options an object was built from, fit for a file: the inverse of :func:`build`."""
+def to_table(thing: Any) -> dict[str, Any]:
+    """Return the options of an object, ready for a file; undoes :func:`build_from_table`."""
     fields = [f.name for f in dataclasses.fields(thing) if f.init]
     table = {name: getattr(thing, name) for name in fields}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in table.items() if v is not None}

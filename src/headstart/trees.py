@@ -29,12 +29,12 @@ def scale(a: Tree, factor: Scalar) -> Tree:
     return jax.tree.map(lambda u: (factor * u).astype(u.dtype), a)
 
 
-def weighted(a: Tree, weight: Scalar) -> Tree:
+def apply_weight(a: Tree, weight: Scalar) -> Tree:
     """weight · a, in a's own number types; weight 0 silences even NaN."""
     return jax.tree.map(lambda u: jnp.where(weight > 0, weight * u, 0).astype(u.dtype), a)
 
 
-def mean(total: Tree, weight: Scalar) -> Tree:
+def divide_by_weight(total: Tree, weight: Scalar) -> Tree:
     """A weighted sum divided by the sum of the weights; zero if nobody has any weight."""
     return scale(total, jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
 
@@ -51,7 +51,7 @@ def dot(a: Tree, b: Tree) -> Array:
     return functools.reduce(jnp.add, leaves) if leaves else jnp.zeros(())
 
 
-def shortened(tree: Tree, longest: Scalar) -> Tree:
+def clip_norm(tree: Tree, longest: Scalar) -> Tree:
     """The tree scaled to norm ``longest`` where it is longer, with its direction."""
     factor = longest / jnp.maximum(norm(tree), longest)
     return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), tree)
@@ -62,14 +62,14 @@ def norm(a: Tree) -> Array:
     return jnp.sqrt(dot(a, a))
 
 
-def where_leaf(chosen: Sequence[bool], a: Tree, b: Tree) -> Tree:
+def choose_leaves(chosen: Sequence[bool], a: Tree, b: Tree) -> Tree:
     """a's leaf where it is chosen, else b's."""
     leaves, structure = jax.tree.flatten(a)
     pairs = zip(leaves, jax.tree.leaves(b), chosen, strict=True)
     return jax.tree.unflatten(structure, [u if first else v for u, v, first in pairs])
 
 
-def pick(a: Tree, chosen: Sequence[bool]) -> Tree:
+def select_leaves(a: Tree, chosen: Sequence[bool]) -> Tree:
     """The tree with None in place of every leaf that is not chosen; ``eqx.combine`` joins such."""
     leaves, structure = jax.tree.flatten(a)
     kept = [leaf if keep else None for leaf, keep in zip(leaves, chosen, strict=True)]
@@ -105,7 +105,7 @@ def size(a: Tree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(a))
 
 
-def names(a: Tree) -> list[str]:
+def leaf_names(a: Tree) -> list[str]:
     """A readable, unique name for every leaf, as stored in model files: ``layers.0.weight``."""
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(a)]
     short = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path in paths]

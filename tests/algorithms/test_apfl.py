@@ -12,7 +12,7 @@ import tiny
 from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import APFL, Local, Task
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Sent
 from headstart.errors import ConfigError
 from headstart.models import Classification
@@ -93,6 +93,6 @@ def test_local_training_never_hears_of_others(task: Task) -> None:
         batch = task.batch(jax.random.fold_in(KEY, t), algorithm.largest_batch)
         w = w - algorithm.local_lr * gradient(w, batch)
     np.testing.assert_allclose(ravel_pytree(kept)[0], w, atol=2e-6)
-    cohort = cohort_of([reply], asked=1, exist=1)
+    cohort = build_cohort([reply], asked=1, exist=1)
     state, _ = algorithm.server_update(algorithm.init(shared), cohort, KEY)
     assert tiny.identical(algorithm.model(state), shared)

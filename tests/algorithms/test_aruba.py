@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import ARUBA, Algorithm, FedAvg, Task
 from headstart.algorithms.aruba import step_sizes
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.errors import ConfigError
 from headstart.models import Classification
 from headstart.simulation import Federation
@@ -54,7 +54,7 @@ def test_two_rounds_and_refinement_by_hand(tasks: list[Task]) -> None:
             thetas.append(theta)
             moved.append((phi - theta) ** 2 / 2)
             squares.append(total)
-        state, _ = algorithm.server_update(state, cohort_of(replies, asked=2, exist=2), KEY)
+        state, _ = algorithm.server_update(state, build_cohort(replies, asked=2, exist=2), KEY)
         b = b + eps**2 / (t + 1) ** 0.5 + np.mean(moved, axis=0)
         g = g + zeta**2 / (t + 1) ** 0.5 + np.mean(squares, axis=0)
         phi = np.mean(thetas, axis=0)
@@ -85,7 +85,7 @@ def test_coordinates_in_which_clients_move_far_get_larger_steps(tasks: list[Task
     state = algorithm.init(tiny.MODEL.init(KEY, tiny.federation().schema))
     sent = algorithm.broadcast(state, KEY)
     reply = jax.jit(algorithm.client_update)(sent, (), tasks[0], KEY)[0]
-    state, _ = algorithm.server_update(state, cohort_of([reply], asked=1, exist=1), KEY)
+    state, _ = algorithm.server_update(state, build_cohort([reply], asked=1, exist=1), KEY)
     rates = reply.parts["rates"].value
     moved, squares, eta = (vector(tree) for tree in (*rates, step_sizes(state.rates)))
     telling = squares > 1e-3  # the gradient outweighs what was believed before

@@ -13,7 +13,7 @@ import tiny
 from jax.flatten_util import ravel_pytree
 
 from headstart.algorithms import FedAvg, PerFedAvg, Task
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Cohort
 from headstart.errors import ConfigError
 from headstart.models import Classification
@@ -47,7 +47,7 @@ def local_steps_with_matrices(algorithm: PerFedAvg, params: Any, task: Task) -> 
     hessian = jax.jit(jax.hessian(lambda v, batch: task.loss(back(v), batch)))
     w = np.asarray(flat, float)
     for t in range(algorithm.local_steps):
-        batches = algorithm.arranged(
+        batches = algorithm.arrange_batches(
             task.batches(jax.random.fold_in(KEY, t), algorithm.step_batches)
         )
         path = [w]
@@ -92,7 +92,7 @@ def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any) -> None:
 
 def test_batches_of_a_local_step_are_independent_draws(task: Task) -> None:
     algorithm = PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, inner_steps=2)
-    batches = algorithm.arranged(task.batches(KEY, algorithm.step_batches))
+    batches = algorithm.arrange_batches(task.batches(KEY, algorithm.step_batches))
     sizes = [len(b[1]) for b in (*batches.inner, batches.outer, *batches.hessian)]
     assert sizes == [4, 4, 5, 6, 6]
     drawn = [np.asarray(b[0])[:4].tobytes() for b in (*batches.inner, *batches.hessian)]
@@ -134,7 +134,7 @@ def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: 
         if chosen == 1:
             first = short.client_update(short.broadcast(short.init(params), KEY), (), task, KEY)[0]
             assert tiny.distance(moved, first.update) < 1e-6
-        cohort = cohort_of([reply], asked=1, exist=1)
+        cohort = build_cohort([reply], asked=1, exist=1)
         state, _ = algorithm.server_update(algorithm.init(params), cohort, KEY)
         assert tiny.distance(state.iterate, add(params, moved)) < 1e-6
     assert seen == {0, 1, 2}

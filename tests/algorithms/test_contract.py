@@ -11,7 +11,7 @@ import tiny
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.errors import ConfigError
 from headstart.testing import algorithm_problems
-from headstart.testing.behaviour_checks import counted
+from headstart.testing.behaviour_checks import count_gradients
 from headstart.testing.bench import Bench
 
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
@@ -30,7 +30,7 @@ def test_every_algorithm_keeps_the_contract(algorithm: Algorithm) -> None:
 @grid
 def test_gradients_are_counted_to_the_last_one(algorithm: Algorithm) -> None:
     """Our own algorithms use the convention: a gradient is 1, a Hessian-vector product 2."""
-    updates, step = counted(Bench.of(algorithm, None, None))
+    updates, step = count_gradients(Bench.of(algorithm, None, None))
     for examples, counts in updates.items():
         assert counts.evaluations == algorithm.gradients_per_update(examples)
     assert step.evaluations == algorithm.gradients_per_step

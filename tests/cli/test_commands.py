@@ -97,7 +97,13 @@ def prepare(command: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert run(capsys, *words)[0] == 0
 
 
-@pytest.mark.parametrize("command", RUN)
+MANY_CLIENTS = [c for c in RUN if "million" in c and "data synthetic" not in c]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=pytest.mark.slow if c in MANY_CLIENTS else ()) for c in RUN],
+)
 def test_a_documented_command_works(
     command: str, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,16 +126,18 @@ def test_commands_are_found() -> None:
     assert len(RUN) > 20 and "headstart run" in RUN
 
 
+@pytest.mark.parametrize("clients", [500, pytest.param(5000, marks=pytest.mark.slow)])
 def test_the_command_that_synthetic_data_print_trains(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    clients: int, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "data", "synthetic", "--clients", "5000", "--out", "many")
+    code, out, _ = run(capsys, "data", "synthetic", "--clients", str(clients), "--out", "many")
     assert code == 0
     printed = out.rpartition("headstart ")[2].strip()
     code, out, err = run(capsys, *shlex.split(printed), "--no-report")
     assert code == 0 and "FAILED" not in out, err + out
 
 
+@pytest.mark.slow
 def test_the_default_run_may_be_four_times_longer(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from cli.commands import PATIENCE, Start
 
 ROUNDS = 8000
-COMMAND = [sys.executable, "-m", "headstart.cli.main", "run", "--no-report"]
+RUN = ["run", "--no-report"]
 PLAN = f"""
 rounds = {ROUNDS}
 [data]
@@ -31,38 +32,36 @@ curve_steps = 2
 """
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    """The command as users run it, without the tests' compiler flags."""
-    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    return subprocess.Popen(
-        [*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    )
-
-
 def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     return out
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_and_resumed_gives_the_identical_model(tmp_path: Path) -> None:
+def test_killed_at_random_moments_and_resumed_gives_the_identical_model(
+    tmp_path: Path, start: Start
+) -> None:
     """One kill while starting, three up to a second and a half after a new checkpoint."""
+    # As users run it, without the tests' compiler flags.
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     (tmp_path / "plan.toml").write_text(PLAN)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(start(str(tmp_path / "plan.toml"), "--out", str(whole)))
+    finish(start(*RUN, str(tmp_path / "plan.toml"), "--out", str(whole), env=env))
     moments, rounds = random.Random(0), []
     for number in range(4):
-        process = start(*how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut))
+        process = start(
+            *RUN, *how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env
+        )
         seen = newest(cut)
         while number and newest(cut) == seen and process.poll() is None:
             time.sleep(0.01)
         time.sleep((1.5 if number else 5.0) * moments.random())
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         rounds.append(newest(cut))
     assert not (cut / "summary.json").exists(), f"killed too late to mean anything: {rounds}"
-    finish(start(*how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut)))
+    finish(start(*RUN, *how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env))
     for name in ("model.safetensors", "clients.csv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), rounds
 
@@ -89,7 +88,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
         [sys.executable, "-c", limited, *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         env={**os.environ, "JAX_COMPILATION_CACHE_DIR": "", "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert done.returncode == 2, done.stderr

@@ -10,7 +10,7 @@ from headstart.data import read_examples, read_folder, read_table
 from headstart.data.dataset_options import build_dataset, resolve_data_options
 from headstart.data.dataset_summary import describe
 from headstart.data.schema import Schema
-from headstart.data.schema_matching import matched_inputs, matched_labels
+from headstart.data.schema_matching import match_inputs, match_labels
 from headstart.errors import DataError, DataWarning
 
 RNG = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def test_a_table_in_memory_is_matched_by_name() -> None:
     expected = np.array([[30, 60], [31, 61]], np.float32)
     columns = {"pulse": [60, 61], "age": [30, 31]}
     for given in (columns, pa.table(columns), expected, expected.tolist()):
-        np.testing.assert_array_equal(matched_inputs(given, SCHEMA), expected)
+        np.testing.assert_array_equal(match_inputs(given, SCHEMA), expected)
     wrong: list[tuple[Any, str]] = [
         ({"age": [1]}, "no column 'pulse'"),
         ({**columns, "label": [0, 1]}, "a column 'label', which this run's data do not have"),
@@ -166,14 +166,14 @@ def test_a_table_in_memory_is_matched_by_name() -> None:
     ]
     for given, message in wrong:
         with pytest.raises(DataError, match=message):
-            matched_inputs(given, SCHEMA)
+            match_inputs(given, SCHEMA)
 
 
 def test_labels_may_be_names() -> None:
-    assert matched_labels(["yes", "no"], SCHEMA).tolist() == [1, 0]
-    assert matched_labels([1, 0], SCHEMA).tolist() == [1, 0]
+    assert match_labels(["yes", "no"], SCHEMA).tolist() == [1, 0]
+    assert match_labels([1, 0], SCHEMA).tolist() == [1, 0]
     with pytest.raises(DataError, match="label 'maybe' is not one of this run's: no, yes"):
-        matched_labels(["maybe"], SCHEMA)
+        match_labels(["maybe"], SCHEMA)
 
 
 def test_a_personal_file_may_hold_what_training_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from headstart.data import Schema, describe, from_clients
-from headstart.data.dataset_summary import class_table
+from headstart.data.dataset_summary import count_classes
 
 
 def test_numbers_of_a_small_data_set() -> None:
@@ -19,7 +19,7 @@ def test_numbers_of_a_small_data_set() -> None:
     assert about["train_examples"] == {"min": 2, "median": 4, "max": 9}
     assert about["held_out_examples"] == {"min": 1, "median": 1, "max": 5}
     assert about["classes_per_client"] == {"min": 1, "median": 2, "max": 2}
-    rows = class_table(data)
+    rows = count_classes(data)
     assert [row["labels"] for row in rows] == [[4, 1, 0], [0, 0, 3], [9, 5, 0]]
     assert [row["new"] for row in rows] == [False, False, True]
     json.dumps([about, rows])

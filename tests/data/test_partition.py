@@ -15,9 +15,9 @@ from headstart.data.partition import (
     dirichlet,
     dirichlet_labels,
     iid,
-    name_of,
     natural,
-    options_of,
+    option_names,
+    partition_name,
     shards,
 )
 from headstart.errors import ConfigError
@@ -236,8 +236,8 @@ def test_equal_generators_deal_alike_and_others_differently(name: str) -> None:
 def test_partitions_are_values(name: str) -> None:
     cls = PARTITIONS[name]
     assert cls() == cls() and hash(cls()) == hash(cls())
-    assert name_of(cls()) == name
-    assert options_of(cls) == [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    assert partition_name(cls()) == name
+    assert option_names(cls) == [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Sources read what their files say, and name a file that says something else."""
 
+import hashlib
 import io
 import json
 import lzma
@@ -15,6 +16,7 @@ from data import makers
 from headstart.data import SOURCES, load
 from headstart.data.sources import (
     cifar10,
+    digits,
     fashion_mnist,
     heart_disease,
     idx,
@@ -50,6 +52,26 @@ def test_every_source_says_what_a_user_must_know(name: str) -> None:
 def test_unknown_source_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean mnist"):
         load("mnsit")
+
+
+def test_digits_are_those_of_scikit_learn() -> None:
+    """Digests of ``sklearn.datasets.load_digits()`` as bytes and 32-bit integers, version 1.9.1."""
+    pool = load("digits")
+    assert (pool.x.dtype, pool.y.dtype) == (np.uint8, np.int32)
+    digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in (pool.x, pool.y)]
+    assert digests == [
+        "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
+        "3a0e68456f9a3c609b399717dd9ca55bb9153be1bccf72e38e3319cb740c75cd",
+    ]
+    assert not pool.x.flags.writeable and not pool.y.flags.writeable
+    assert pool.split().digest() == "16c28561ea14648f"
+
+
+def test_damaged_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "SHA256", "0" * 64)
+    digits.load.cache_clear()
+    with pytest.raises(DataError, match="damaged; install Headstart again"):
+        digits.load()
 
 
 def test_digits_need_nothing() -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from headstart.data import FederatedDataset, Schema, StoreWriter, digest, open_store, write_store
 from headstart.data.dataset_options import build_dataset, resolve_data_options
-from headstart.data.digest import ArrayCard, combined
-from headstart.data.federated import bad_values, from_clients
+from headstart.data.digest import ArrayCard, combine_digests
+from headstart.data.federated import find_bad_values, from_clients
 from headstart.data.store import ARRAYS, StoreCard, is_store, verify
 from headstart.errors import ConfigError, DataError, OutputError
 
@@ -160,7 +160,7 @@ def giant(tmp_path: Path) -> Path:
     schema = Schema(shape=(GIANT,), classes=2)
     arrays = {**{k: ArrayCard(**v) for k, v in card["arrays"].items()}, "x": ArrayCard(**x)}
     card |= {"schema": schema.to_table(), "arrays": {k: asdict(v) for k, v in arrays.items()}}
-    card["digest"] = combined(arrays, schema.to_table(), 0)
+    card["digest"] = combine_digests(arrays, schema.to_table(), 0)
     (folder / "store.json").write_text(json.dumps({k: v for k, v in card.items() if v is not None}))
     return folder
 
@@ -168,13 +168,13 @@ def giant(tmp_path: Path) -> Path:
 def test_more_than_memory_is_opened_and_used_without_being_read(
     giant: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pieces = digest.pieces
+    pieces = digest.iterate_pieces
 
     def few(array: np.ndarray) -> Any:
         assert array.nbytes < 1e6, "read whole"
         return pieces(array)
 
-    monkeypatch.setattr(digest, "pieces", few)
+    monkeypatch.setattr(digest, "iterate_pieces", few)
     data = open_store(giant)
     assert isinstance(data.x, np.memmap) and isinstance(data.y, np.memmap)
     assert not data.x.flags.writeable and data.x.nbytes == 16 * GIANT
@@ -221,7 +221,7 @@ def test_values_are_checked_in_pieces() -> None:
     y = np.broadcast_to(np.int8(0), (rows,))
     data = FederatedDataset(x, y, offsets, train, one, validated=True)
     tracemalloc.start()
-    assert bad_values(data) == []
+    assert find_bad_values(data) == []
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 75e6  # in one go the flags of three conditions would take 150 MB

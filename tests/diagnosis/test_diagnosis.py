@@ -9,25 +9,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browser import browse, complaints
 from typer.testing import CliRunner
 
 from headstart.cli.diagnose import _show as show
 from headstart.cli.main import app
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
-from headstart.diagnosis.measuring import some_clients
-from headstart.diagnosis.page import (
-    content_of,
+from headstart.diagnosis.diagnosis_page import (
+    diagnosis_page,
     gammas_table,
     order_of,
-    plots_of,
     write_diagnosis,
 )
+from headstart.diagnosis.measuring import some_clients
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
 from headstart.experiments.configuration import Experiment
 from headstart.heterogeneity import Distances
 from headstart.records import half_width
+from headstart.report import PageSection, Table
+from headstart.report.charts import Chart
 
 SMALL: dict[str, Any] = {
     "rounds": 10,
@@ -198,11 +200,19 @@ def test_clients_that_are_alike_stand_side_by_side() -> None:
     assert {frozenset(order[:2]), frozenset(order[2:])} == {frozenset((0, 2)), frozenset((1, 3))}
 
 
+def _parts(section: PageSection | Chart) -> list[Any]:
+    assert isinstance(section, PageSection)
+    return list(section.parts)
+
+
 def test_the_page_has_every_part(found: Diagnosis) -> None:
-    content = content_of(found, reading_of(found), "headstart diagnose")
-    assert [table.title for table in content.tables][-1] == "Pilot"
-    assert len(plots_of(found)) == 3
-    assert len(content.details[0].rows) == 8
+    page = diagnosis_page(found, reading_of(found), "headstart diagnose")
+    sections = {section.title: section for section in page.sections}
+    tables = [part for part in _parts(sections["Results"]) if isinstance(part, Table)]
+    assert [table.title for table in tables][-1] == "Pilot"
+    assert len(page.charts) == 3
+    (farthest,) = _parts(sections["Clients to look at"])
+    assert isinstance(farthest, Table) and len(farthest.rows) == 8
 
 
 def test_the_command_prints_a_reading_and_keeps_a_page(tmp_path: Path) -> None:
@@ -245,8 +255,6 @@ def test_one_client_cannot_be_compared(experiment: Experiment) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_page_opens_without_complaints(chromium: str, found: Diagnosis, tmp_path: Path) -> None:
-    from report.test_browser import browse, complaints
-
     page = write_diagnosis(found, reading_of(found), "headstart diagnose", tmp_path / "out")
     dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom")
     assert complaints(log) == []

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from headstart.cli.main import app
 from headstart.errors import ConfigError, InputError
 from headstart.experiments.configuration import Experiment
-from headstart.report.lines import run_stationarity
-from headstart.report.plots import stationarity_plots
-from headstart.report.reading import read_run
+from headstart.records import read_run
+from headstart.report.curves import run_stationarity
+from headstart.report.run_charts import stationarity_chart
 
 TABLE: dict[str, Any] = {
     "rounds": 4,
@@ -65,7 +65,7 @@ def test_where_the_theorem_is_silent_the_page_says_why(
 ) -> None:
     out = run(tmp_path, **options)
     stored = json.loads((out / "theory.json").read_text(encoding="utf-8"))
-    caption = stationarity_plots(read_run(out))[0].caption
+    caption = stationarity_chart(read_run(out))[0].caption
     if reason is None:
         assert stored["bound"]["total"][0] > 0 and "The bound uses" in caption
     else:

@@ -17,7 +17,7 @@ import pytest
 import tiny
 
 import headstart as hs
-from headstart.aggregation import Clip, Median, Step, aggregated
+from headstart.aggregation import AggregationStep, Clip, Median, with_aggregation
 from headstart.errors import ConfigError, DataError, InputError, OutputError
 from headstart.experiments import (
     EarlyStopping,
@@ -34,7 +34,7 @@ from headstart.experiments.personalization import personalize_client
 from headstart.experiments.prediction import predict_file
 from headstart.parts import Parts
 from headstart.records import Evaluation
-from headstart.trees import names, scale
+from headstart.trees import leaf_names, scale
 
 OPTIONS = EvaluationOptions(every=4, adapt_steps=2, curve_steps=2)
 
@@ -186,11 +186,11 @@ def test_filling_up_rows_changes_no_draw() -> None:
 
 def test_parts_and_aggregation_survive_a_folder(tmp_path: Path) -> None:
     model = hs.models.mlp([6, 5])
-    algorithm = aggregated(hs.FedAvg(**tiny.COMMON), [Clip(norm=0.5)], Median())
+    algorithm = with_aggregation(hs.FedAvg(**tiny.COMMON), [Clip(norm=0.5)], Median())
     run = train(algorithm, model=model, parts=Parts(trained=("body",), kept=("layers.0.*",)))
     loaded = load_run(run.save(tmp_path / "r"), data=tiny.federation())
     same_run(run, loaded)
-    assert len(names(run.params)) == 6, "the frozen head is part of the model"
+    assert len(leaf_names(run.params)) == 6, "the frozen head is part of the model"
     own = tiny.federation().client(1)
     row = run.clients[1]
     scored = loaded.personalize(client=1).accuracy(own.x_test, own.y_test)
@@ -219,7 +219,7 @@ def test_what_cannot_be_written_down_is_given_again(tmp_path: Path) -> None:
 
 def test_a_step_from_a_notebook_needs_no_module(tmp_path: Path) -> None:
     @final
-    class Halve(Step):
+    class Halve(AggregationStep):
         """A step without a module that could be imported."""
 
         name: ClassVar[str] = "halve"
@@ -227,7 +227,7 @@ def test_a_step_from_a_notebook_needs_no_module(tmp_path: Path) -> None:
         def at_client(self, state: Any, reply: Any, key: Any) -> Any:
             return reply._replace(update=scale(reply.update, 0.5))
 
-    halved = aggregated(hs.FedAvg(**tiny.COMMON), [Halve()])
+    halved = with_aggregation(hs.FedAvg(**tiny.COMMON), [Halve()])
     run = train(halved)
     loaded = load_run(run.save(tmp_path / "r"), algorithm=halved)
     same_run(run, loaded)
@@ -334,7 +334,7 @@ def test_algorithms_are_compared_from_python(tmp_path: Path) -> None:
 def test_the_index_is_what_can_be_reached() -> None:
     for name in hs.__all__:
         assert getattr(hs, name) is not None
-    assert hs.machine.cores() >= 1
+    assert hs.machine.count_cores() >= 1
 
 
 def test_a_folder_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:

@@ -22,16 +22,17 @@ from headstart.errors import (
     InputError,
     OutputError,
 )
-from headstart.experiments import results
 from headstart.experiments import (
     Experiment,
     Listener,
     RunDirectory,
     load_run,
+    results,
     run_experiment,
 )
 from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
+from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
 from headstart.records.checkpoint import checkpoint_files
 from headstart.simulation.constant import constant_answer
 from headstart.simulation.evaluation import Scores
@@ -279,10 +280,14 @@ def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
     data = tiny.federation()
     scores = scores_of(np.full((5, 2), 0.6))
     for began, worse in ((0.7, True), (0.6, False), (0.5, False)):
-        first = {"round": 0, "accuracy": {"after": {"mean": began}}}
-        found = record.failures(scores, data, 1, [first])
+        accuracy = BeforeAfter(before=describe([began]), after=describe([began]))
+        first = Evaluation(
+            round=0, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
+            scores=ScoreSummary(known=GroupScores(metrics={"accuracy": accuracy})),
+        )  # fmt: skip
+        found = results.find_failures(scores, data, 1, first)
         assert any("made the model worse" in line for line in found) is worse
-    assert record.failures(scores, data, 1, []) == []
+    assert results.find_failures(scores, data, 1, None) == ()
 
 
 def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:

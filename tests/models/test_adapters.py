@@ -16,7 +16,7 @@ from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, meta_gradient
 from headstart.models import Classification, Examples
-from headstart.trees import all_finite, names, norm
+from headstart.trees import all_finite, leaf_names, norm
 
 IMAGES = Schema(shape=(2, 3, 1), classes=4)
 TEXT = Schema(shape=(5,), classes=4, vocabulary=6)
@@ -101,7 +101,7 @@ def test_gives_a_finite_exact_meta_gradient(name: str) -> None:
 def test_only_floating_point_arrays_are_leaves(name: str) -> None:
     params = ADAPTERS[name]().init(jax.random.key(0), IMAGES)
     leaves = jax.tree.leaves(params)
-    assert len(leaves) == len(set(names(params))) == (2 if name == "functions" else 4)
+    assert len(leaves) == len(set(leaf_names(params))) == (2 if name == "functions" else 4)
     assert all(isinstance(v, jax.Array) and v.dtype == jnp.float32 for v in leaves)
 
 
@@ -145,7 +145,7 @@ def test_equinox_module_may_take_the_whole_batch() -> None:
     x = jnp.asarray(np.random.default_rng(0).uniform(size=(3, 2, 3, 1)), jnp.float32)
     single = models.from_equinox(make)
     params = single.init(jax.random.key(0), IMAGES)
-    assert names(params) == ["layers.1.weight", "layers.1.bias"]
+    assert leaf_names(params) == ["layers.1.weight", "layers.1.bias"]
     whole = models.from_equinox(lambda key: Batched(make(key)), batched=True)
     same = whole.init(jax.random.key(0), IMAGES)
     np.testing.assert_allclose(whole.apply(same, x), single.apply(params, x), rtol=1e-6)
@@ -178,7 +178,7 @@ def test_tokens_reach_the_model_as_whole_numbers() -> None:
             return linen.Dense(4)(linen.Embed(6, 2)(x))
 
     params = models.from_flax(Tokens()).init(jax.random.key(0), TEXT)
-    assert names(params) == ["Dense_0.bias", "Dense_0.kernel", "Embed_0.embedding"]
+    assert leaf_names(params) == ["Dense_0.bias", "Dense_0.kernel", "Embed_0.embedding"]
 
 
 def test_init_may_take_the_key_alone_or_options_of_its_own() -> None:
@@ -296,7 +296,7 @@ def test_what_cannot_be_trained_gets_one_clear_line(what: str) -> None:
 
 def test_numbers_beside_the_weights_are_fixed() -> None:
     params = holding((0.5, True, "name", None)).init(jax.random.key(0), IMAGES)
-    assert names(params) == ["weight"]
+    assert leaf_names(params) == ["weight"]
 
 
 def test_what_is_not_a_function_is_refused_at_once() -> None:

@@ -14,7 +14,7 @@ from sklearn import metrics as exact
 from headstart import models
 from headstart.data import Schema
 from headstart.errors import ConfigError, DataError
-from headstart.models import Classification, MultiLabel, Objective, Regression, objective_for
+from headstart.models import Classification, MultiLabel, Objective, Regression, make_objective
 from headstart.models.objectives.classification import AUC, AUC_BINS, CALIBRATION_BINS
 
 EXAMPLES = 400
@@ -190,9 +190,9 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match="twice"):
         Classification(GIVEN, classes(3), ("auc", "auc"))
     with pytest.raises(ConfigError, match=r"objective\.nmae is not an option"):
-        objective_for(GIVEN, classes(3), {"nmae": "regression"})
+        make_objective(GIVEN, classes(3), {"nmae": "regression"})
     with pytest.raises(ConfigError, match="another model"):
-        objective_for(models.mlp(), classes(3), Classification(GIVEN, classes(3)))
+        make_objective(models.mlp(), classes(3), Classification(GIVEN, classes(3)))
 
 
 @dataclass(frozen=True)
@@ -219,11 +219,11 @@ def test_ones_own_objective_by_class_and_by_name() -> None:
     batch = (jnp.array([[0.5], [3.0]]), jnp.array([0.0, 0.0]))
     schema = Schema(shape=(1,), target="number")
     table = {"name": f"{__name__}:Huber", "bend": 2, "metrics": ["mae"]}
-    for made in (objective_for(GIVEN, schema, Huber), objective_for(GIVEN, schema, table)):
+    for made in (make_objective(GIVEN, schema, Huber), make_objective(GIVEN, schema, table)):
         bend = getattr(made, "bend")  # noqa: B009
         assert made.losses(jnp.zeros(()), batch).tolist() == [0.125, bend * (3 - bend / 2)]
     assert made.primary.name == "mae"
-    assert objective_for(GIVEN, classes(3), Ranked).primary.name == "auc"
+    assert make_objective(GIVEN, classes(3), Ranked).primary.name == "auc"
 
 
 def test_the_default_fits_the_labels() -> None:
@@ -231,4 +231,4 @@ def test_the_default_fits_the_labels() -> None:
     kinds = {"Classification": classes(3), "Regression": NUMBERS, "MultiLabel": LABELS,
              "Sequences": text}  # fmt: skip
     for name, schema in kinds.items():
-        assert type(objective_for(GIVEN, schema)).__name__ == name
+        assert type(make_objective(GIVEN, schema)).__name__ == name

@@ -27,14 +27,14 @@ def test_experiment_examples_are_valid() -> None:
     assert blocks("toml")
     for block in blocks("toml"):
         table = tomllib.loads(block)["model"]
-        options.build(MODELS[table.pop("name")], table, "model")
+        options.build_from_table(MODELS[table.pop("name")], table, "model")
 
 
 def test_the_table_lists_every_option_with_its_default() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `([^`]+)` \|", PAGE, flags=re.MULTILINE)
     listed = {(model, option): tomllib.loads(f"v = {value}")["v"] for model, option, value in rows}
     defaults = {
-        (name, field.name): options.as_table(cls())[field.name]
+        (name, field.name): options.to_table(cls())[field.name]
         for name, cls in MODELS.items()
         for field in fields(cls)
     }

@@ -12,7 +12,7 @@ from headstart import models, options
 from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.models import MODELS, Classification, layers
-from headstart.trees import add, dot, names, size
+from headstart.trees import add, dot, leaf_names, size
 
 TABLE = Schema(shape=(5,), classes=3)
 DIGITS = Schema(shape=(8, 8, 1), classes=10)
@@ -68,8 +68,8 @@ def test_gives_one_logit_per_class(model: Any, schema: Schema) -> None:
 def test_parameters_are_named_arrays_of_numbers(model: Any, schema: Schema) -> None:
     params = jax.eval_shape(lambda key: model.init(key, schema), jax.random.key(0))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-    assert len(set(names(params))) == len(jax.tree.leaves(params))
-    assert not any("[" in name or "'" in name for name in names(params))
+    assert len(set(leaf_names(params))) == len(jax.tree.leaves(params))
+    assert not any("[" in name or "'" in name for name in leaf_names(params))
 
 
 @pytest.mark.parametrize(("model", "schema"), SMALL)
@@ -178,11 +178,13 @@ def test_mlp_is_its_formula(activation: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_options_round_trip_through_a_table(name: str) -> None:
     model = MODELS[name]()
-    assert options.build(MODELS[name], options.as_table(model), "model") == model
+    assert options.build_from_table(MODELS[name], options.to_table(model), "model") == model
 
 
 def test_lists_in_a_table_become_tuples() -> None:
-    model = options.build(models.CNN, {"channels": [4], "hidden": [], "kernel": 5}, "model")
+    model = options.build_from_table(
+        models.CNN, {"channels": [4], "hidden": [], "kernel": 5}, "model"
+    )
     assert model == models.cnn([4], kernel=5, hidden=[])
     assert hash(model) == hash(models.cnn([4], kernel=5, hidden=[]))
 
@@ -207,7 +209,7 @@ def test_lists_in_a_table_become_tuples() -> None:
 )
 def test_bad_options_get_one_clear_line(name: str, table: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        options.build(MODELS[name], table, "model")
+        options.build_from_table(MODELS[name], table, "model")
     assert str(caught.value).startswith(line)
     assert "\n" not in str(caught.value)
 

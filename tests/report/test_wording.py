@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headstart.report.gathering import read
-from headstart.report.reading import Comparison, read_comparison, read_run
+from headstart.records import read_comparison, read_run
+from headstart.report.side_by_side import combine_runs
 from headstart.report.wording import comparison_headline, notes, run_headline
 
 Maker = Callable[..., Path]
@@ -53,7 +53,7 @@ def test_a_difference_is_claimed_only_if_its_interval_leaves_out_zero(
     says: str,
     never: str,
 ) -> None:
-    lines = comparison_headline(read_comparison(make_comparison(tmp_path / "c", difference)))
+    lines = comparison_headline(read_comparison(make_comparison(tmp_path / "c", difference)).record)
     assert len(lines) == 2
     for line in lines:
         assert says in line
@@ -62,19 +62,17 @@ def test_a_difference_is_claimed_only_if_its_interval_leaves_out_zero(
 
 def test_every_run_diverged(tmp_path: Path, make_comparison: Maker) -> None:
     whole = read_comparison(make_comparison(tmp_path / "c", diverged={"0": "why"}))
-    from dataclasses import replace
-
-    gone = whole.methods[2]
-    board = replace(whole.board, rows=(gone.row,), baseline="Gone")
-    lines = comparison_headline(Comparison(whole.path, board, (gone,)))
+    gone = whole.methods[2].row
+    lines = comparison_headline(
+        whole.record.model_copy(update={"rows": (gone,), "baseline": "Gone"})
+    )
     assert lines == ["Every run diverged: there is nothing to compare."]
 
 
 def test_runs_side_by_side_get_numbers_but_no_verdict(tmp_path: Path, make_run: Maker) -> None:
     paths = [make_run(tmp_path / name, label=name) for name in ("A", "B")]
-    together = read(paths)
-    assert isinstance(together, Comparison)
-    assert comparison_headline(together)[0] == (
+    together = combine_runs([read_run(path) for path in paths])
+    assert comparison_headline(together.record)[0] == (
         "Clients in training reach, after 3 adaptation steps: A 90.0 % ± 10.0, B 90.0 % ± 10.0."
     )
     assert any("no verdict" in note for note in notes(together))
@@ -82,6 +80,5 @@ def test_runs_side_by_side_get_numbers_but_no_verdict(tmp_path: Path, make_run: 
 
 def test_unequal_runs_are_not_to_be_compared(tmp_path: Path, make_run: Maker) -> None:
     paths = [make_run(tmp_path / "a", label="A"), make_run(tmp_path / "b", label="B", data="x")]
-    together = read(paths)
-    assert isinstance(together, Comparison)
+    together = combine_runs([read_run(path) for path in paths])
     assert "These runs differ in their data: do not compare them." in notes(together)

@@ -27,7 +27,7 @@ from headstart.simulation.layout import (
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.simulation.rounds import run_rounds
 from headstart.simulation.sampling import choose_clients
-from headstart.trees import add, weighted
+from headstart.trees import add, apply_weight
 
 ROUNDS, ACTIVE = 4, 3
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
@@ -176,8 +176,8 @@ def test_what_clients_and_server_report_is_logged() -> None:
 
 
 def test_padding_is_silent_even_if_it_is_not_a_number() -> None:
-    assert weighted(jnp.array(jnp.nan), jnp.array(0.0)) == 0.0
-    assert weighted(jnp.array(1.5), jnp.array(2.0)) == 3.0
+    assert apply_weight(jnp.array(jnp.nan), jnp.array(0.0)) == 0.0
+    assert apply_weight(jnp.array(1.5), jnp.array(2.0)) == 3.0
 
 
 @pytest.mark.parametrize("clients, group", [(1, 1), (5, 2), (6, 16), (7, 3)])

@@ -248,37 +248,41 @@ def _times(ratio: float) -> str:
 
 
 def _draw(path: Path) -> None:
-    from headstart.report.figures import log_ticks, panels, rendered, style
-    from headstart.report.palette import COLOURS
+    from headstart.report.charts import Axis, Line, Panel
+    from headstart.report.matplotlib_backend import draw_figure, render_figure
+    from headstart.report.palette import COLOURS, GREY, SeriesStyle
 
-    with style():
-        drawn, (left, middle, right) = panels(3, width=10.5, height=3.2)
-        c = constants("network")
-        alpha = 0.5 / c.L
-        errors, size_errors = hessian_free_errors(DELTAS), biases(SIZES)
-        left.plot(DELTAS, errors, "o-", color=COLOURS[0])
-        left.set(xlabel="δ", ylabel="error of the meta-gradient",
-                 title=f"Hessian-free: slope {slope(DELTAS, errors):.1f}")  # fmt: skip
-        sizes = [float(s) for s in SIZES]
-        middle.plot(sizes, size_errors, "o-", color=COLOURS[0], label="measured")
-        bound = [
-            bounds.sharpest.gradient_bias(c, method="exact", inner_lr=alpha, inner_steps=1,
+    c = constants("network")
+    errors, size_errors = hessian_free_errors(DELTAS), biases(SIZES)
+    sizes = [float(s) for s in SIZES]
+    bias_bounds = [
+        bounds.sharpest.gradient_bias(c, method="exact", inner_lr=0.5 / c.L, inner_steps=1,
                                       batch_sizes=s) for s in SIZES
-        ]  # fmt: skip
-        middle.plot(sizes, bound, "--", color="#7A7A7A", label="bound")
-        middle.set(xlabel="batch size D", ylabel="bias",
-                   title=f"Bias: slope {slope(sizes, size_errors):.1f}, bound −0.5")  # fmt: skip
-        middle.legend(fontsize=8)
-        for colour, tau in zip(COLOURS, LOCAL_STEPS, strict=False):
-            seen, promised = stationarity(tau, ROUNDS)
-            right.plot(ROUNDS, seen, "o-", markersize=3, color=colour, label=f"τ = {tau}")
-            right.plot(ROUNDS, promised, "--", color=colour, linewidth=1)
-        right.set(xlabel="rounds K", ylabel="mean of ‖∇F‖²",
-                  title="A run (solid), its bound (dashed)")  # fmt: skip
-        right.legend(fontsize=8)
-        for ax in (left, middle, right):
-            log_ticks(ax, "x", "y")
-        path.write_bytes(rendered(drawn, "svg"))
+    ]  # fmt: skip
+    runs = []
+    for colour, tau in zip(COLOURS, LOCAL_STEPS, strict=False):
+        measured, guaranteed = stationarity(tau, ROUNDS)
+        runs.append(Line(SeriesStyle("run", f"τ = {tau}", colour), ROUNDS, measured))
+        runs.append(Line(SeriesStyle("bound", "", colour, "dash"), ROUNDS, guaranteed))
+    measured_style = SeriesStyle("measured", "measured", COLOURS[0])
+    panels = [
+        Panel(
+            Axis("δ", log=True), Axis("error of the meta-gradient", log=True),
+            [Line(SeriesStyle("error", "", COLOURS[0]), DELTAS, errors)],
+            f"Hessian-free: slope {slope(DELTAS, errors):.1f}",
+        ),
+        Panel(
+            Axis("batch size D", log=True), Axis("bias", log=True),
+            [Line(measured_style, sizes, size_errors),
+             Line(SeriesStyle("bound", "bound", GREY, "dash"), sizes, bias_bounds)],
+            f"Bias: slope {slope(sizes, size_errors):.1f}, bound −0.5",
+        ),
+        Panel(
+            Axis("rounds K", log=True), Axis("mean of ‖∇F‖²", log=True), runs,
+            "A run (solid), its bound (dashed)",
+        ),
+    ]  # fmt: skip
+    path.write_bytes(render_figure(draw_figure(panels, width=10.5), "svg"))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, final
 import jax
 from jaxtyping import PRNGKeyArray
 
-from headstart.aggregation.interfaces import Rule, Step, StepState
-from headstart.algorithms.algorithm_wrapper import Wrapper
+from headstart.aggregation.interfaces import AggregationRule, AggregationStep, StepState
+from headstart.algorithms.algorithm_wrapper import AlgorithmWrapper
 from headstart.algorithms.contract import Cohort, Info, Memory, Reply, Sent, State, Task
 from headstart.trees import Tree
 
@@ -36,20 +36,26 @@ class ChainExtra(NamedTuple):
     steps: tuple[StepState, ...]
 
 
-def aggregated(algorithm: Any, steps: Sequence[Step] = (), rule: Rule | None = None) -> Any:
+def with_aggregation(
+    algorithm: Any, steps: Sequence[AggregationStep] = (), rule: AggregationRule | None = None
+) -> Any:
     """The algorithm with this chain and this rule; itself if there is neither."""
-    return Aggregated(algorithm, tuple(steps), rule) if steps or rule is not None else algorithm
+    return (
+        AggregatedAlgorithm(algorithm, tuple(steps), rule)
+        if steps or rule is not None
+        else algorithm
+    )
 
 
 @final
-class Aggregated(Wrapper):
+class AggregatedAlgorithm(AlgorithmWrapper):
     """An algorithm with a chain of steps and perhaps a rule."""
 
-    steps: tuple[Step, ...] = ()
-    rule_used: Rule | None = None
+    steps: tuple[AggregationStep, ...] = ()
+    rule_used: AggregationRule | None = None
 
     @property
-    def rule(self) -> Rule | None:
+    def rule(self) -> AggregationRule | None:
         """How replies are combined."""
         return self.rule_used
 

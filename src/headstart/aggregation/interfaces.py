@@ -25,7 +25,7 @@ from headstart.trees import Tree
 StepState: TypeAlias = PyTree
 
 
-class Step(eqx.Module):
+class AggregationStep(eqx.Module):
     """One step of a chain. What is not written does nothing."""
 
     name: ClassVar[str]
@@ -59,7 +59,7 @@ class Step(eqx.Module):
         return 1.0
 
 
-class Rule(eqx.Module):
+class AggregationRule(eqx.Module):
     """Combines the replies of a round in place of their weighted mean."""
 
     name: ClassVar[str]

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from headstart.aggregation.interfaces import Rule
+from headstart.aggregation.interfaces import AggregationRule
 from headstart.errors import ConfigError
 from headstart.options import require_at_least
 from headstart.trees import Tree, add
 
 
 @final
-class Median(Rule):
+class Median(AggregationRule):
     """The median of every coordinate (Yin et al. 2018). Weights do not count."""
 
     name: ClassVar[str] = "median"
@@ -32,7 +32,7 @@ class Median(Rule):
 
 
 @final
-class TrimmedMean(Rule):
+class TrimmedMean(AggregationRule):
     """The mean of every coordinate without its extremes (Yin et al. 2018). Weights do not count."""
 
     name: ClassVar[str] = "trimmed-mean"
@@ -56,7 +56,7 @@ class TrimmedMean(Rule):
 
 
 @final
-class Krum(Rule):
+class Krum(AggregationRule):
     """The reply that is nearest to its neighbours (Blanchard et al. 2017). Weights do not count.
 
     A reply's score is the sum of its squared distances to the n − f − 2 nearest others; the mean of
@@ -89,7 +89,7 @@ class Krum(Rule):
 
 
 @final
-class GeometricMedian(Rule):
+class GeometricMedian(AggregationRule):
     r"""The point with the least weighted sum of distances (RFA, Pillutla et al. 2022).
 
     Smoothed Weiszfeld: z ← Σ β_i u_i / Σ β_i with β_i = weight_i / max(ν, ‖u_i − z‖).
@@ -135,7 +135,7 @@ def squared_distances(replies: Tree) -> Float[Array, "clients clients"]:
     return jax.lax.map(row, replies)
 
 
-RULES: dict[str, type[Rule]] = {
+RULES: dict[str, type[AggregationRule]] = {
     rule.name: rule for rule in (GeometricMedian, Krum, Median, TrimmedMean)
 }
 """Every built-in rule by the name an experiment file uses; without one it is the weighted mean."""

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from headstart.aggregation.interfaces import Step, StepState
+from headstart.aggregation.interfaces import AggregationStep, StepState
 from headstart.algorithms.contract import Cohort, Reply
 from headstart.errors import ConfigError
 from headstart.options import require_positive
-from headstart.trees import Tree, random_like, scale, shortened
+from headstart.trees import Tree, clip_norm, random_like, scale
 
 
 @final
-class Clip(Step):
+class Clip(AggregationStep):
     """Bound how far one client can move the model: its update has at most this norm."""
 
     name: ClassVar[str] = "clip"
@@ -38,11 +38,11 @@ class Clip(Step):
 
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
         """u · min(1, c / ‖u‖)."""
-        return reply._replace(update=shortened(reply.update, self.norm))
+        return reply._replace(update=clip_norm(reply.update, self.norm))
 
 
 @final
-class Quantise(Step):
+class Quantise(AggregationStep):
     r"""Send integers of few bits (FedPAQ, Reisizadeh et al. 2020; QSGD, Alistarh et al. 2017).
 
     With b bits there are s = 2^{b−1} − 1 levels on each side of zero, r/s apart. A number within
@@ -97,7 +97,7 @@ class Quantise(Step):
 
 
 @final
-class Noise(Step):
+class Noise(AggregationStep):
     """Add normal noise to the sum of the updates; the mean then has its share of it."""
 
     name: ClassVar[str] = "noise"
@@ -119,5 +119,5 @@ class Noise(Step):
         return cohort._replace(update=update), state
 
 
-STEPS: dict[str, type[Step]] = {step.name: step for step in (Clip, Noise, Quantise)}
+STEPS: dict[str, type[AggregationStep]] = {step.name: step for step in (Clip, Noise, Quantise)}
 """Every built-in step by the name an experiment file uses."""

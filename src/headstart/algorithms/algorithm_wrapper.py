@@ -7,11 +7,18 @@ from typing import Any
 
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from headstart.algorithms.contract import Algorithm, Measured, Memory, Personal, State, Task
+from headstart.algorithms.contract import (
+    Algorithm,
+    GradientNormPoint,
+    Memory,
+    Personal,
+    State,
+    Task,
+)
 from headstart.trees import Tree
 
 
-class Wrapper(Algorithm):
+class AlgorithmWrapper(Algorithm):
     """Passes everything on that does not depend on the round; a final class does the rest."""
 
     algorithm: Algorithm
@@ -74,9 +81,9 @@ class Wrapper(Algorithm):
         """The wrapped algorithm's."""
         return self.algorithm.update_scale
 
-    def measured(self, state: State) -> Measured:
+    def gradient_norm_point(self, state: State) -> GradientNormPoint:
         """The wrapped algorithm's."""
-        return self.algorithm.measured(self.inner_state(state))
+        return self.algorithm.gradient_norm_point(self.inner_state(state))
 
     def gradients_per_update(self, examples: int) -> int:
         """The wrapped algorithm's."""

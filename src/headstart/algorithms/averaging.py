@@ -40,13 +40,13 @@ from headstart.algorithms.contract import (
 from headstart.algorithms.local_training import (
     OptimizerOption,
     PlainAdaptation,
+    advise_smaller,
     descend,
-    optimizer_of,
-    smaller,
+    resolve_optimizer,
 )
 from headstart.errors import ConfigError
 from headstart.options import require_one_of, require_positive
-from headstart.trees import Tree, add, norm, scale, shortened, subtract, where
+from headstart.trees import Tree, add, clip_norm, norm, scale, subtract, where
 
 
 class AveragingState(NamedTuple):
@@ -92,8 +92,8 @@ class Averaging(PlainAdaptation):
         """Refuse values no run could use."""
         require_positive(server_lr=self.server_lr, max_gradient_norm=self.max_gradient_norm)
         require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
-        optimizer_of(self.local_optimizer, "local_optimizer")
-        optimizer_of(self.server_optimizer, "server_optimizer")
+        resolve_optimizer(self.local_optimizer, "local_optimizer")
+        resolve_optimizer(self.server_optimizer, "server_optimizer")
         if self.random_iterate and self.local_epochs is not None:
             raise ConfigError(
                 f"random_iterate=true needs a fixed number of local steps; leave out "
@@ -119,7 +119,7 @@ class Averaging(PlainAdaptation):
     @property
     def smaller_steps(self) -> str:
         """A tenth of β; or, where there are such, smaller steps of the others that move w."""
-        advice = smaller("local_lr", self.local_lr)
+        advice = advise_smaller("local_lr", self.local_lr)
         if self.gradients_per_direction > 1:
             advice += f" or algorithm.inner_lr={self.inner_lr / 10:g}"
         if self.server_optimizer is not None:
@@ -137,7 +137,7 @@ class Averaging(PlainAdaptation):
 
     def init(self, params: Tree) -> AveragingState:
         """The first model, no round done."""
-        optimizer = optimizer_of(self.server_optimizer, "server_optimizer")
+        optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         return AveragingState(
             params,
             jnp.zeros((), jnp.int32),
@@ -161,7 +161,7 @@ class Averaging(PlainAdaptation):
         """τ local steps from w_k."""
         chosen: Round = sent.extra
         context = Context(sent, memory, task)
-        make = optimizer_of(self.local_optimizer, "local_optimizer")
+        make = resolve_optimizer(self.local_optimizer, "local_optimizer")
         optimizer = None if make is None else make(chosen.local_lr)
 
         def step(
@@ -172,7 +172,7 @@ class Averaging(PlainAdaptation):
                 kept = where(t == chosen.iterate, w, kept)
             loss, d = self.direction(w, batches, context)
             if self.max_gradient_norm is not None:
-                d = shortened(d, self.max_gradient_norm)
+                d = clip_norm(d, self.max_gradient_norm)
             if optimizer is None:
                 return (descend(w, d, chosen.local_lr), inner, kept), loss
             updates, inner = optimizer.update(d, inner, w)
@@ -191,7 +191,7 @@ class Averaging(PlainAdaptation):
         self, state: AveragingState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[AveragingState, Info]:
         """w + mean update, or one step of the server's optimiser in that direction."""
-        optimizer = optimizer_of(self.server_optimizer, "server_optimizer")
+        optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         updates, inner = cohort.update, state.optimizer
         if optimizer is not None:
             transform = optimizer(self.server_lr)

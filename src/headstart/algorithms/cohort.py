@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from headstart.algorithms.contract import Cohort, CombiningRule, Part, Reply
-from headstart.trees import Tree, add, mean, weighted
+from headstart.trees import Tree, add, apply_weight, divide_by_weight
 
 
-def cohort_of(
+def build_cohort(
     replies: Sequence[Reply], *, asked: int, exist: int, rule: CombiningRule | None = None
 ) -> Cohort:
     """Weighted means, summed in the order of the replies; or what the rule makes of them."""
     answered = jnp.int32(len(replies))
     if rule is not None:
         stacked: Reply = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
-        return combined(stacked, rule, answered=answered, asked=asked, exist=exist)
+        return combine_replies(stacked, rule, answered=answered, asked=asked, exist=exist)
     parts = {name: [reply.parts[name] for reply in replies] for name in replies[0].parts}
     return Cohort(
         weighted_mean([Part(reply.update, reply.weight) for reply in replies]),
@@ -31,7 +31,7 @@ def cohort_of(
     )
 
 
-def combined(
+def combine_replies(
     replies: Reply, rule: CombiningRule, *, answered: Int[Array, ""], asked: int, exist: int
 ) -> Cohort:
     """What a rule makes of replies that are stacked along the first axis of every leaf."""
@@ -39,20 +39,20 @@ def combined(
     return Cohort(rule.combine(replies.update, replies.weight), parts, answered, asked, exist)
 
 
-def content_of(reply: Reply) -> dict[str, Tree]:
+def reply_arrays(reply: Reply) -> dict[str, Tree]:
     """What a reply holds beside its weights: all that has to travel as arrays."""
     return {"update": reply.update, "parts": {name: p.value for name, p in reply.parts.items()}}
 
 
-def packed(content: dict[str, Tree], bits: int) -> dict[str, Tree]:
+def pack_update(content: dict[str, Tree], bits: int) -> dict[str, Tree]:
     """The content with the update's whole numbers in as few bytes as they need."""
-    kind = packed_type(bits)
+    kind = packed_dtype(bits)
     if kind is None:
         return content
     return {**content, "update": jax.tree.map(lambda a: a.astype(kind), content["update"])}
 
 
-def packed_type(bits: int) -> Any:
+def packed_dtype(bits: int) -> Any:
     """The number type that holds whole numbers of so many bits; None: they are not whole."""
     if bits >= 32:
         return None
@@ -61,8 +61,8 @@ def packed_type(bits: int) -> Any:
 
 def weighted_mean(parts: Sequence[Part]) -> Tree:
     """Σ weight · value / Σ weight."""
-    total: Tree = weighted(parts[0].value, parts[0].weight)
+    total: Tree = apply_weight(parts[0].value, parts[0].weight)
     weight: Array = jnp.asarray(parts[0].weight)
     for value, own in parts[1:]:
-        total, weight = add(total, weighted(value, own)), weight + own
-    return mean(total, weight)
+        total, weight = add(total, apply_weight(value, own)), weight + own
+    return divide_by_weight(total, weight)

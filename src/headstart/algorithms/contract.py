@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from headstart.first_layer import FirstLayer
 from headstart.keys import adaptation_start, adaptation_step
-from headstart.trees import Tree, where_leaf
+from headstart.trees import Tree, choose_leaves
 
 Batch: TypeAlias = Any
 State: TypeAlias = PyTree
@@ -46,7 +46,7 @@ Info = dict[str, Float[Array, ""]]
 Weights = Literal["uniform", "examples"]
 
 
-class Objective(Protocol):
+class TaskObjective(Protocol):
     """What a client minimises."""
 
     @property
@@ -65,11 +65,11 @@ class ModelParts(eqx.Module):
     adapted: tuple[bool, ...] | None = eqx.field(static=True, default=None)
     """Which of the trained leaves adaptation moves; None: all."""
 
-    def stopped(self, params: Tree) -> Tree:
+    def stop_unadapted(self, params: Tree) -> Tree:
         """The parameters, constant where adaptation does not move them."""
         if self.adapted is None:
             return params
-        return where_leaf(self.adapted, params, jax.lax.stop_gradient(params))
+        return choose_leaves(self.adapted, params, jax.lax.stop_gradient(params))
 
 
 class Task(eqx.Module):
@@ -79,7 +79,7 @@ class Task(eqx.Module):
     clients' rows and only ``start`` and ``count`` differ, so nothing is copied per client.
     """
 
-    objective: Objective = eqx.field(static=True)
+    objective: TaskObjective = eqx.field(static=True)
     examples: PyTree[Array]
     start: Int[Array, ""]
     count: Int[Array, ""]
@@ -93,10 +93,10 @@ class Task(eqx.Module):
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Mean loss on a batch; parameters that are not adapted are constants to adaptation."""
         if self.adapting and self.parts is not None:
-            params = self.parts.stopped(params)
-        return self.objective.loss(self.whole(params), batch)
+            params = self.parts.stop_unadapted(params)
+        return self.objective.loss(self.merge_frozen(params), batch)
 
-    def whole(self, params: Tree) -> Tree:
+    def merge_frozen(self, params: Tree) -> Tree:
         """All parameters of the model, the frozen ones among them."""
         return params if self.parts is None else eqx.combine(params, self.parts.frozen)
 
@@ -128,7 +128,7 @@ class Task(eqx.Module):
         """
         return self.take(self._draw(key, sum(sizes)), sizes)
 
-    def draws(self, key: PRNGKeyArray, steps: int, size: int) -> Int[Array, "steps size"]:
+    def draw_rows(self, key: PRNGKeyArray, steps: int, size: int) -> Int[Array, "steps size"]:
         """Rows for many steps at once: step t draws from ``fold_in(key, t)``.
 
         :meth:`take` turns one step's rows into the batches that :meth:`batches` draws with that
@@ -136,7 +136,7 @@ class Task(eqx.Module):
         """
         return jax.vmap(lambda t: self._draw(jax.random.fold_in(key, t), size))(jnp.arange(steps))
 
-    def shuffled(self, key: PRNGKeyArray) -> Int[Array, " most"]:
+    def shuffle_rows(self, key: PRNGKeyArray) -> Int[Array, " most"]:
         """The client's rows in random order, each once: the first ``count`` of the result."""
         place = jnp.arange(self.most)
         order = jnp.where(place < self.count, jax.random.uniform(key, (self.most,)), jnp.inf)
@@ -193,7 +193,7 @@ class Cohort(NamedTuple):
     """Clients that may take part in training."""
 
 
-class Measured(NamedTuple):
+class GradientNormPoint(NamedTuple):
     """Where, and of which meta-loss, the gradient norm of the theorems is measured."""
 
     params: Tree
@@ -317,9 +317,9 @@ class Algorithm(eqx.Module):
         """Whether the state holds the random iterates that the theorems speak of."""
         return False
 
-    def measured(self, state: State) -> Measured:
+    def gradient_norm_point(self, state: State) -> GradientNormPoint:
         """Where to measure the gradient norm of the theorems; by default ‖∇f‖ at the model."""
-        return Measured(self.model(state), 0.0, 0)
+        return GradientNormPoint(self.model(state), 0.0, 0)
 
     def personalize(
         self,

@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array, Float
 
 from headstart.algorithms.averaging import Averaging, AveragingState, Context
-from headstart.algorithms.contract import Batch, Measured
+from headstart.algorithms.contract import Batch, GradientNormPoint
 from headstart.trees import Tree
 
 
@@ -37,6 +37,6 @@ class FedAvg(Averaging):
         """The plain stochastic gradient."""
         return jax.value_and_grad(context.task.loss)(params, batches[0])
 
-    def measured(self, state: AveragingState) -> Measured:
+    def gradient_norm_point(self, state: AveragingState) -> GradientNormPoint:
         """‖∇f‖ at the mean random iterate."""
-        return Measured(state.iterate, self.inner_lr, 0)
+        return GradientNormPoint(state.iterate, self.inner_lr, 0)

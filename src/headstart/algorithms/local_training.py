@@ -86,7 +86,7 @@ class LocalTraining(Algorithm):
     @property
     def smaller_steps(self) -> str:
         """A tenth of β."""
-        return smaller("local_lr", self.local_lr)
+        return advise_smaller("local_lr", self.local_lr)
 
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
         """The number of examples, or 1."""
@@ -110,7 +110,7 @@ class LocalTraining(Algorithm):
             t, rows = at
             return step(carry, task.take(rows, sizes), t)
 
-        steps = (jnp.arange(self.local_steps), task.draws(key, self.local_steps, sum(sizes)))
+        steps = (jnp.arange(self.local_steps), task.draw_rows(key, self.local_steps, sum(sizes)))
         carry, losses = jax.lax.scan(one, start, steps)
         return carry, jnp.mean(losses)
 
@@ -142,7 +142,7 @@ def _epochs(
     steps = (task.count + taken - 1) // taken
 
     def epoch(carry: tuple[Carry, Array], number: Int[Array, ""]) -> tuple[Any, None]:
-        order = task.shuffled(jax.random.fold_in(key, number))
+        order = task.shuffle_rows(jax.random.fold_in(key, number))
 
         def one(t: Int[Array, ""], carry: tuple[Carry, Array]) -> tuple[Carry, Array]:
             inner, total = carry
@@ -156,7 +156,7 @@ def _epochs(
     return carry, total / (steps * epochs)
 
 
-def optimizer_of(
+def resolve_optimizer(
     option: OptimizerOption, where: str
 ) -> Callable[..., optax.GradientTransformation] | None:
     """From a step size to an Optax optimiser, by name or as given; None for none."""
@@ -176,6 +176,6 @@ def descend(w: Tree, d: Tree, step_size: Any) -> Tree:
     return jax.tree.map(lambda u, v: (u - step_size * v).astype(u.dtype), w, d)
 
 
-def smaller(option: str, value: Any) -> str:
+def advise_smaller(option: str, value: Any) -> str:
     """The advice to try a tenth, and 0.1 at most."""
     return f"algorithm.{option}={min(value / 10, 0.1):g} (now {value:g})"

@@ -11,7 +11,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from headstart.algorithms.averaging import Averaging, AveragingState, Context
-from headstart.algorithms.contract import Batch, Measured
+from headstart.algorithms.contract import Batch, GradientNormPoint
 from headstart.errors import ConfigError
 from headstart.meta import (
     DEFAULT_DELTA,
@@ -79,7 +79,7 @@ class PerFedAvg(Averaging):
         return meta_value_and_gradient(
             task.loss,
             params,
-            self.arranged(batches),
+            self.arrange_batches(batches),
             inner_lr=self.inner_lr,
             method=self.method,
             delta=self.delta,
@@ -87,7 +87,7 @@ class PerFedAvg(Averaging):
             adapted=task.adapted,
         )
 
-    def arranged(self, batches: list[Batch]) -> MetaBatches:
+    def arrange_batches(self, batches: list[Batch]) -> MetaBatches:
         """The batches of one local step by their use."""
         if self.same_batch:
             every = batches * self.inner_steps
@@ -100,6 +100,6 @@ class PerFedAvg(Averaging):
         """The estimate and ν."""
         return f"{self.name} ({self.method}, ν={self.inner_steps})"
 
-    def measured(self, state: AveragingState) -> Measured:
+    def gradient_norm_point(self, state: AveragingState) -> GradientNormPoint:
         """‖∇F‖ at the mean random iterate."""
-        return Measured(state.iterate, self.inner_lr, self.inner_steps)
+        return GradientNormPoint(state.iterate, self.inner_lr, self.inner_steps)

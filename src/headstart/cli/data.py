@@ -33,9 +33,9 @@ def list_sources(as_json: Json = False) -> None:
     Example: headstart data list
     """
     from headstart.data import SOURCES
-    from headstart.extensions import available
+    from headstart.extensions import available_names
 
-    rows = [_source_row(name) for name in available("source", SOURCES)]
+    rows = [_source_row(name) for name in available_names("source", SOURCES)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -54,7 +54,7 @@ def describe(
 
     Example: headstart data describe mnist --set clients=50 --set a=196
     """
-    from headstart.data.dataset_summary import class_table
+    from headstart.data.dataset_summary import count_classes
     from headstart.data.dataset_summary import describe as describe_data
 
     table, data = build(target, settings, seed)
@@ -62,7 +62,7 @@ def describe(
     about = {"options": table, **describe_data(data), **_rights(table.get("source"))}
     if as_json:
         few = data.clients <= _LISTED_CLIENTS
-        rows = {"per_client": class_table(data)} if few else {}
+        rows = {"per_client": count_classes(data)} if few else {}
         typer.echo(json.dumps(about | rows, indent=2))
         return
     _print(_overview(about))
@@ -181,11 +181,11 @@ def _columns(columns: list[dict[str, Any]]) -> Table:
 
 
 def _per_client(data: FederatedDataset) -> Table:
-    from headstart.data.dataset_summary import class_table
+    from headstart.data.dataset_summary import count_classes
 
     names = data.schema.class_names or tuple(map(str, range(data.schema.classes)))
     table = _table("client", "", "train", "held out", *names)
-    for row in class_table(data):
+    for row in count_classes(data):
         counts = [str(n) if n else "·" for n in row["labels"]]
         new = "new" if row["new"] else ""
         table.add_row(row["name"], new, str(row["train"]), str(row["held_out"]), *counts)

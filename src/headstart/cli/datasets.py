@@ -28,7 +28,7 @@ def build(
     from headstart.data import dataset_options
     from headstart.errors import ConfigError
     from headstart.experiments.configuration import apply_setting
-    from headstart.models.objectives import resolve_objective, target_of
+    from headstart.models.objectives import find_target, resolve_objective
     from headstart.options import convert
 
     table = table_of(target)
@@ -41,7 +41,7 @@ def build(
     if chosen < 0:
         raise ConfigError(f"seed={chosen} must be at least 0")
     resolved = dataset_options.resolve_data_options(table.get("data", {}))
-    labels = target_of(resolve_objective(table.get("objective", {})))
+    labels = find_target(resolve_objective(table.get("objective", {})))
     return resolved, dataset_options.build_dataset(resolved, seed=chosen, target=labels)
 
 
@@ -50,7 +50,7 @@ def table_of(target: str | None) -> dict[str, Any]:
     from headstart.data import SOURCES
     from headstart.errors import ConfigError
     from headstart.experiments.configuration import read_toml
-    from headstart.extensions import available
+    from headstart.extensions import available_names
 
     if target is None:
         return {"data": {}}
@@ -60,7 +60,7 @@ def table_of(target: str | None) -> dict[str, Any]:
         return read_toml(Path(target))
     if Path(target).exists():
         return {"data": {"path": target}}
-    sources = available("source", SOURCES)
+    sources = available_names("source", SOURCES)
     if target in sources or ":" in target:
         return {"data": {"source": target}}
     raise ConfigError(

@@ -61,7 +61,7 @@ def diagnose(
     """
     from headstart.diagnosis import diagnose as run_diagnosis
     from headstart.diagnosis import reading_of
-    from headstart.diagnosis.page import write_diagnosis
+    from headstart.diagnosis.diagnosis_page import write_diagnosis
     from headstart.errors import OutputError
     from headstart.experiments import load_experiment
     from headstart.experiments.progress import stage
@@ -126,7 +126,7 @@ def _show(found: Diagnosis, reading: Reading) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headstart.diagnosis.page import (
+    from headstart.diagnosis.diagnosis_page import (
         clients_table,
         distances_table,
         farthest_table,

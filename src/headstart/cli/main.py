@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -22,9 +23,9 @@ from headstart.cli import (
     reproduce,
     run,
 )
-from headstart.errors import DataWarning, HeadstartError, ProcessLostError
-from headstart.extensions import search_in
-from headstart.machine import use_all_cores, use_compilation_cache
+from headstart.errors import DataWarning, HeadstartError
+from headstart.extensions import search_modules_in
+from headstart.machine import shares_run, use_all_cores, use_compilation_cache
 
 app = typer.Typer(
     name="headstart",
@@ -50,29 +51,50 @@ def main() -> None:
     use_compilation_cache()
     use_all_cores()
     if sys.argv[1:2] != ["federate"]:  # there a server's word must not import a site's own files
-        search_in(Path())
+        search_modules_in(Path())
     warnings.showwarning = _show_warning
     try:
         app()
     except HeadstartError as error:
         print(f"headstart: {error}", file=sys.stderr)
-        if isinstance(error, ProcessLostError):
-            # On an ordinary exit JAX would wait minutes for the lost process to say goodbye.
-            sys.stderr.flush()
-            os._exit(error.exit_code)
-        sys.exit(error.exit_code)
-    except (MemoryError, OverflowError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        reason = (str(error) or "out of memory").splitlines()[0]
-        print(f"headstart: too large for this machine: {reason}", file=sys.stderr)
-        sys.exit(1)
+        _leave(error.exit_code)
     except KeyboardInterrupt:
         print("headstart: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _leave(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        _leave(1)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            _leave(end.code)
+        raise
+    except Exception as error:
+        if _too_large(error):
+            reason = (str(error) or "out of memory").splitlines()[0]
+            print(f"headstart: too large for this machine: {reason}", file=sys.stderr)
+        elif shares_run():
+            traceback.print_exc()
+        else:
+            raise
+        _leave(1)
+
+
+def _too_large(error: Exception) -> bool:
+    exhausted = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    return exhausted or isinstance(error, MemoryError | OverflowError)
+
+
+def _leave(code: int | str | None) -> NoReturn:
+    """End after a failure, at once where other processes share the run.
+
+    On an ordinary exit JAX waits minutes for every process to say goodbye. After a failure the
+    others are lost, or wait for this one.
+    """
+    if shares_run():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)
 
 
 def _show_warning(

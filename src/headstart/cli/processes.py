@@ -15,7 +15,7 @@ from typing import IO, TypeAlias
 import typer
 
 from headstart.errors import ProcessLostError
-from headstart.machine import cores
+from headstart.machine import count_cores
 from headstart.records import RunDirectory
 from headstart.records.checkpoint import checkpoint_files
 
@@ -28,7 +28,7 @@ GRACE_SECONDS = 5.0
 def launch(words: list[str], folder: Path, processes: int, devices: int | None) -> None:
     """Run ``headstart run`` in so many processes and wait; if one is lost, end them all."""
     coordinator = f"{LOOPBACK}:{free_port()}"
-    share = devices or max(1, cores() // processes)
+    share = devices or max(1, count_cores() // processes)
     command = [
         sys.executable,
         "-P",

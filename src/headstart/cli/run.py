@@ -55,7 +55,7 @@ def run(
     from headstart.experiments import load_experiment, run_experiment
     from headstart.experiments.configuration import read_experiment
     from headstart.experiments.progress import stage
-    from headstart.machine import Joining, join, leads, use_cores
+    from headstart.machine import Joining, is_leader, join, use_cores
     from headstart.records import next_free
 
     if (process_id is None) != (coordinator is None):
@@ -85,7 +85,7 @@ def run(
     if coordinator is not None and process_id is not None:
         join(Joining(coordinator, processes, process_id))
     try:
-        if not leads():
+        if not is_leader():
             run_experiment(plan, folder, resume=resume, layout=layout)
             return
         with stage() as shown:

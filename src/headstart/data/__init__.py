@@ -11,7 +11,7 @@ from __future__ import annotations
 from headstart.data.dataset_summary import describe
 from headstart.data.example_files import read_examples, write_examples
 from headstart.data.example_pool import Pool
-from headstart.data.federated import Client, FederatedDataset, from_clients
+from headstart.data.federated import ClientData, FederatedDataset, from_clients
 from headstart.data.partition import (
     PARTITIONS,
     Partition,
@@ -32,7 +32,7 @@ from headstart.data.user_data import read_folder, read_table
 __all__ = [
     "PARTITIONS",
     "SOURCES",
-    "Client",
+    "ClientData",
     "FederatedDataset",
     "Partition",
     "Pool",

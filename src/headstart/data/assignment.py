@@ -10,7 +10,7 @@ Rows = list[np.ndarray]
 """One array of row numbers per client."""
 
 
-class Deck:
+class ClassDealer:
     """The examples of one class, dealt out once before any is used again."""
 
     def __init__(self, rows: np.ndarray, rng: np.random.Generator):
@@ -43,7 +43,7 @@ def deal_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
     return [np.concatenate(own) for own in zip(*parts, strict=True)]
 
 
-def simplex(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
+def draw_shares(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
     """A draw of Dir(α, …, α) that survives an α at which floating point does not."""
     with np.errstate(all="ignore"):
         share = rng.dirichlet(np.full(size, alpha))
@@ -53,7 +53,9 @@ def simplex(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
     return corner if alpha < 1 else np.full(size, 1 / size)
 
 
-def refuse_crowd(clients: int, labels: np.ndarray, each: int = 2, option: str = "") -> None:
+def refuse_too_many_clients(
+    clients: int, labels: np.ndarray, each: int = 2, option: str = ""
+) -> None:
     """Every client needs examples for two splits; say so before memory is asked for."""
     most = len(labels) // each
     if clients > most:

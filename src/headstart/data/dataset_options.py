@@ -12,7 +12,7 @@ from typing import Any
 from headstart import options
 from headstart.data.example_pool import Pool, check_split
 from headstart.data.federated import FederatedDataset
-from headstart.data.partition import PARTITIONS, Natural, Partition, options_of
+from headstart.data.partition import PARTITIONS, Natural, Partition, option_names
 from headstart.data.schema import Target
 from headstart.data.sources import SOURCES, find_source
 from headstart.data.sources.source import Maker
@@ -66,14 +66,14 @@ def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
     True
     """
     shared, plan = _parse(table)
-    found = options.as_table(shared)
+    found = options.to_table(shared)
     if shared.given is not None:
         return {"given": shared.given}
     if shared.stored:
         return {key: found[key] for key in _STORE}
     own = shared.path is not None
     kept = {key: value for key, value in found.items() if own or key not in _OWN_FILES}
-    return kept | options.as_table(plan)
+    return kept | options.to_table(plan)
 
 
 def build_dataset(
@@ -111,9 +111,9 @@ def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
     """Both halves of the table, checked, with the defaults that depend on one another."""
     given = {key: value for key, value in table.items() if value is not None}
     maker = _maker(given.get("source"))
-    own = options_of(maker) if maker else []
+    own = option_names(maker) if maker else []
     first = {key: given[key] for key in _SHARED if key in given and key not in own}
-    shared = options.build(DataOptions, first, "data")
+    shared = options.build_from_table(DataOptions, first, "data")
     if shared.given is not None:
         options.refuse_unknown(given, ("given",), "data")
         return shared, Natural()
@@ -130,7 +130,9 @@ def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
         cls = maker
     _refuse_strange(given, name, cls)
     with _named():
-        plan = options.build(cls, {k: v for k, v in given.items() if k not in first}, "data")
+        plan = options.build_from_table(
+            cls, {k: v for k, v in given.items() if k not in first}, "data"
+        )
         check_split(shared.test_fraction, shared.min_examples, 0)
     new = _new_clients(shared, plan)
     return dataclasses.replace(shared, partition=name, new_clients=new), plan
@@ -150,7 +152,7 @@ def _holds_store(path: str | None) -> bool:
 
 def _refuse_changes(given: Mapping[str, Any]) -> None:
     """A store is split already: an option that would split it anew must not pass unnoticed."""
-    known = [*_SHARED, *(name for plan in _plans() for name in options_of(plan))]
+    known = [*_SHARED, *(name for plan in _plans() for name in option_names(plan))]
     options.refuse_unknown(given, known, "data")
     for key in given:
         if key not in _STORE:
@@ -201,15 +203,15 @@ def _default_partition(shared: DataOptions) -> str:
 
 def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
     """An option of another partition or source gets told so; anything else its nearest match."""
-    known = [*_SHARED, *options_of(cls)]
+    known = [*_SHARED, *option_names(cls)]
     for key in given:
-        owners = [other for other, its in PARTITIONS.items() if key in options_of(its)]
+        owners = [other for other, its in PARTITIONS.items() if key in option_names(its)]
         if key not in known and owners:
             raise ConfigError(
                 f"data.{key} is not an option of partition {name!r}; it belongs to "
                 f"{', '.join(owners)} (set data.partition)"
             )
-        makers = [source for source, its in SOURCES.items() if key in options_of(its.maker)]
+        makers = [source for source, its in SOURCES.items() if key in option_names(its.maker)]
         if key not in known and makers:
             raise ConfigError(f"data.{key} is an option of data.source={makers[0]!r} only")
     source = given.get("source")

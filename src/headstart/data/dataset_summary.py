@@ -27,7 +27,7 @@ def describe(data: FederatedDataset) -> dict[str, Any]:
         "train_examples": _spread(data.train_counts),
         "held_out_examples": _spread(data.test_counts),
         **_held(data),
-        "columns": columns(data),
+        "columns": describe_columns(data),
     }
 
 
@@ -52,7 +52,7 @@ def _range(values: np.ndarray) -> dict[str, float]:
     return {"min": low, "median": middle, "max": high}
 
 
-def columns(data: FederatedDataset) -> list[dict[str, Any]]:
+def describe_columns(data: FederatedDataset) -> list[dict[str, Any]]:
     """Every named column that a model will see, with its range; empty where there are no names."""
     names = data.schema.feature_names
     if not names:
@@ -63,7 +63,7 @@ def columns(data: FederatedDataset) -> list[dict[str, Any]]:
     ]
 
 
-def class_table(data: FederatedDataset) -> list[dict[str, Any]]:
+def count_classes(data: FederatedDataset) -> list[dict[str, Any]]:
     """One row per client: name, new or known, sizes of the splits, labels of each class."""
     return [
         {

@@ -35,7 +35,7 @@ class ArrayCard:
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
-def pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, np.ndarray]]:
+def iterate_pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, np.ndarray]]:
     """First row and content of one run of rows after the other, each of about so many bytes.
 
     >>> [(first, len(rows)) for first, rows in pieces(np.zeros((5, 2), np.int8), size=4)]
@@ -57,15 +57,17 @@ def _give_back(array: np.ndarray) -> None:
         array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def card_of(array: np.ndarray) -> ArrayCard:
+def build_array_card(array: np.ndarray) -> ArrayCard:
     """The array's card, reading it piece by piece: it may be larger than memory."""
     total = hashlib.sha256()
-    for _, rows in pieces(array):
+    for _, rows in iterate_pieces(array):
         total.update(np.ascontiguousarray(rows).data)
     return ArrayCard(array.dtype.str, array.shape, total.hexdigest())
 
 
-def combined(arrays: Mapping[str, ArrayCard], schema: Mapping[str, Any], new_clients: int) -> str:
+def combine_digests(
+    arrays: Mapping[str, ArrayCard], schema: Mapping[str, Any], new_clients: int
+) -> str:
     """The fingerprint of a data set from what its parts are."""
     card = {
         "arrays": {name: asdict(array) for name, array in arrays.items()},

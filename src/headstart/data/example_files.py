@@ -13,8 +13,8 @@ import numpy as np
 from headstart.atomic_files import write_bytes, write_text
 from headstart.data import table_files
 from headstart.data.schema import Schema
-from headstart.data.table_files import Columns, Frame, reordered, warn_of_indices
-from headstart.data.text_numbers import number, whole
+from headstart.data.table_files import Columns, Frame, reorder_columns, warn_about_index_columns
+from headstart.data.text_numbers import parse_integer, parse_number
 from headstart.errors import DataError, OutputError
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -30,10 +30,10 @@ def read_examples(
     training left out. A label is a class name, or the class's number when no class is named by a
     number.
     """
-    frame = table_files.read(Path(path), Columns(label, ignore=tuple(ignore)))
-    warn_of_indices([frame])
+    frame = table_files.read_table_file(Path(path), Columns(label, ignore=tuple(ignore)))
+    warn_about_index_columns([frame])
     if schema.feature_names and frame.columns:
-        frame = reordered(frame, schema.feature_names, "the model's data")
+        frame = reorder_columns(frame, schema.feature_names, "the model's data")
     x = _fitted(frame, schema)
     if schema.vocabulary:
         _check_range(frame, x, schema.vocabulary, "token")
@@ -57,11 +57,11 @@ def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
 
 def _named_columns(path: Path, schema: Schema) -> Frame:
     if path.suffix.lower() == ".npz" or not schema.feature_names:
-        frame = table_files.read(path, Columns(None, ignore=("label",)))
-        warn_of_indices([frame])
+        frame = table_files.read_table_file(path, Columns(None, ignore=("label",)))
+        warn_about_index_columns([frame])
         return frame
     try:
-        return table_files.read(path, Columns(None, features=schema.feature_names))
+        return table_files.read_table_file(path, Columns(None, features=schema.feature_names))
     except DataError as error:
         text = str(error).replace("which data.features names", "which the model needs")
         raise DataError(text) from None
@@ -117,11 +117,11 @@ def _fitted(frame: Frame, schema: Schema) -> np.ndarray:
     return x.reshape(len(x), *schema.shape)
 
 
-def label_numbers(frame: Frame) -> np.ndarray:
+def parse_label_numbers(frame: Frame) -> np.ndarray:
     """Labels as numbers to predict, or one clear line."""
     if frame.labels.ndim > 1:
         return frame.labels.astype(np.float32)
-    values = [number(word) for word in frame.labels.tolist()]
+    values = [parse_number(word) for word in frame.labels.tolist()]
     bad = next((i for i, v in enumerate(values) if v is None or not abs(v) < _LARGEST), None)
     if bad is not None:
         raise DataError(
@@ -143,7 +143,7 @@ def _labels_that_are_on(frame: Frame, schema: Schema) -> np.ndarray:
 
 def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.ndarray:
     if schema.target == "number":
-        return label_numbers(frame)
+        return parse_label_numbers(frame)
     if schema.target == "labels":
         return _labels_that_are_on(frame, schema)
     if frame.labels.ndim > 1 or schema.vocabulary:
@@ -168,11 +168,11 @@ def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.nd
 
 
 def _class_number(word: str, schema: Schema) -> int | None:
-    names, value = schema.class_names, whole(word)
+    names, value = schema.class_names, parse_integer(word)
     for name in (word, str(value)):
         if name in names:
             return names.index(name)
-    by_number = any(whole(name) is not None for name in names)
+    by_number = any(parse_integer(name) is not None for name in names)
     inside = value is not None and 0 <= value < schema.classes
     return value if inside and not by_number else None
 

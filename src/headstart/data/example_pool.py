@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart.data.federated import FederatedDataset
-from headstart.data.partition import ClassGroups, Iid, Natural, Partition, Rows, name_of
+from headstart.data.partition import ClassGroups, Iid, Natural, Partition, Rows, partition_name
 from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 
@@ -85,7 +85,7 @@ class Pool:
         data = self._gather(splits, new, self._names(order) if natural else None)
         return replace(
             _standardized(data) if self.standardize else data,
-            description=f"{self.name}, {name_of(partition)}",
+            description=f"{self.name}, {partition_name(partition)}",
         )
 
     def _default_partition(self) -> Partition:
@@ -96,8 +96,8 @@ class Pool:
     def _assign(self, partition: Partition, rng: np.random.Generator) -> tuple[Rows, Rows | None]:
         if self.schema.target != "class" and getattr(partition, "by_class", False):
             raise ConfigError(
-                f"partition={name_of(partition)!r} deals examples out by class, which these data "
-                "do not have; use natural or iid"
+                f"partition={partition_name(partition)!r} needs class labels, which these "
+                "data do not have; use natural or iid"
             )
         if not isinstance(partition, Natural):
             return partition.assign(self.y, self.test_y, rng)
@@ -132,7 +132,9 @@ class Pool:
         if held is not None:
             return rng.permutation(rows), held + len(self.y)
         rows = np.sort(rows)
-        return rows[: -held_out(len(rows), fraction)], rows[-held_out(len(rows), fraction) :]
+        return rows[: -count_held_out(len(rows), fraction)], rows[
+            -count_held_out(len(rows), fraction) :
+        ]
 
     def _gather(
         self, splits: list[tuple[np.ndarray, np.ndarray]], new: int, names: list[str] | None
@@ -173,7 +175,7 @@ def _cut_all(
     for rows in clients:
         distinct = rng.permutation(np.unique(rows))
         free = distinct[fate[distinct] == undecided]
-        wanted = held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
+        wanted = count_held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
         fate[free] = train
         fate[free[: max(0, wanted)]] = held
         apart = fate[rows] == held
@@ -198,7 +200,7 @@ def check_split(test_fraction: float, min_examples: int | None, seed: int) -> No
         raise ConfigError(f"seed={seed} must be at least 0")
 
 
-def held_out(size: int, fraction: float) -> int:
+def count_held_out(size: int, fraction: float) -> int:
     """How many of so many examples to hold out: at least one, and one stays to train on."""
     return max(1, min(size - 1, round(fraction * size)))
 

@@ -25,7 +25,7 @@ from headstart.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class ClientData:
     """One client's examples, as stored."""
 
     name: str
@@ -57,7 +57,7 @@ class FederatedDataset:
 
     def __post_init__(self, validated: bool) -> None:
         """Refuse what no later step could use: empty clients, labels out of range, NaN."""
-        for problem in misfits(self) or ([] if validated else bad_values(self)):
+        for problem in find_misfits(self) or ([] if validated else find_bad_values(self)):
             raise DataError(problem)
 
     def __repr__(self) -> str:
@@ -105,13 +105,13 @@ class FederatedDataset:
             + (f" or a name such as {names[0]}" if names else "")
         )
 
-    def client(self, client: int) -> Client:
+    def client(self, client: int) -> ClientData:
         """One client's examples."""
         if not 0 <= client < self.clients:
             raise DataError(f"client {client} does not exist; there are 0 … {self.clients - 1}")
         start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
         cut = start + int(self.train_counts[client])
-        return Client(
+        return ClientData(
             name=self.name(client),
             x_train=self.x[start:cut],
             y_train=self.y[start:cut],
@@ -167,8 +167,8 @@ class FederatedDataset:
 
         Data read in place have it on their card, so that nobody waits for gigabytes.
         """
-        return self.stored_digest or digests.combined(
-            {name: digests.card_of(array) for name, array in self.arrays().items()},
+        return self.stored_digest or digests.combine_digests(
+            {name: digests.build_array_card(array) for name, array in self.arrays().items()},
             self.schema.to_table(),
             self.new_clients,
         )
@@ -310,12 +310,12 @@ def _label_shape_fits(y: np.ndarray, schema: Schema) -> bool:
     return y.ndim == 1 or (y.ndim == 2 and schema.vocabulary > 0)
 
 
-def problems(data: FederatedDataset) -> list[str]:
+def find_problems(data: FederatedDataset) -> list[str]:
     """What makes the data unusable, each with the remedy; empty when all is well."""
-    return misfits(data) or bad_values(data)
+    return find_misfits(data) or find_bad_values(data)
 
 
-def misfits(data: FederatedDataset) -> list[str]:
+def find_misfits(data: FederatedDataset) -> list[str]:
     """Sizes and shapes that do not go together; the examples themselves are not read."""
     if len(data.train_counts) != data.clients or data.offsets[0] != 0:
         return [
@@ -349,10 +349,10 @@ def misfits(data: FederatedDataset) -> list[str]:
     return found
 
 
-def bad_values(data: FederatedDataset) -> list[str]:
+def find_bad_values(data: FederatedDataset) -> list[str]:
     """Labels and inputs no model could take; every example is read, a piece at a time."""
-    found = bad_labels(data)
-    bad = bad_inputs(data.x, data.schema)
+    found = find_bad_labels(data)
+    bad = find_bad_row(data.x, data.schema)
     if bad is not None and data.schema.vocabulary:
         found.append(
             f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
@@ -366,7 +366,7 @@ def bad_values(data: FederatedDataset) -> list[str]:
     return found
 
 
-def bad_labels(data: FederatedDataset) -> list[str]:
+def find_bad_labels(data: FederatedDataset) -> list[str]:
     """A label outside the classes, a number that is not finite, a label neither on nor off."""
     number = data.schema.target == "number"
     most = 1 if data.schema.target == "labels" else data.schema.classes - 1
@@ -384,7 +384,7 @@ def bad_labels(data: FederatedDataset) -> list[str]:
     ]
 
 
-def bad_inputs(x: np.ndarray, schema: Schema) -> int | None:
+def find_bad_row(x: np.ndarray, schema: Schema) -> int | None:
     """The first row that no model could take: a number that is not finite, an unknown token."""
     if schema.vocabulary:
         return _first_row(x, lambda rows: (rows < 0) | (rows >= schema.vocabulary))
@@ -395,7 +395,7 @@ def bad_inputs(x: np.ndarray, schema: Schema) -> int | None:
 
 def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
     """The first row with a wrong number in it; what is computed on the way stays small."""
-    for first, rows in digests.pieces(array):
+    for first, rows in digests.iterate_pieces(array):
         bad = np.flatnonzero(wrong(rows).reshape(len(rows), -1).any(axis=1))
         if len(bad):
             return first + int(bad[0])

@@ -26,9 +26,9 @@ DISTINCT = 3
 """Fewer different values (yes and no) are in order too easily."""
 
 
-def warn_of_identifiers(pool: Pool, path: Path) -> None:
+def warn_about_identifiers(pool: Pool, path: Path) -> None:
     """One line that names the columns that look like identifiers, if there are any."""
-    found = likely_identifiers(pool)
+    found = find_identifier_columns(pool)
     if found:
         named = ", ".join(f"{name!r} ({why})" for name, why in found.items())
         plural = len(found) > 1
@@ -41,7 +41,7 @@ def warn_of_identifiers(pool: Pool, path: Path) -> None:
         )
 
 
-def likely_identifiers(pool: Pool) -> dict[str, str]:
+def find_identifier_columns(pool: Pool) -> dict[str, str]:
     """Names of such columns with the reason: sorted, or unique whole numbers, in most clients.
 
     Measurements are often unique without being identifiers; whole numbers seldom are.

@@ -17,12 +17,12 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from headstart.data.assignment import (
-    Deck,
+    ClassDealer,
     Rows,
     deal_counts,
-    refuse_crowd,
+    draw_shares,
+    refuse_too_many_clients,
     rows_by_class,
-    simplex,
 )
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_positive
@@ -70,7 +70,7 @@ class ClassGroups:
             raise ConfigError(
                 f"a_test={self.a_test} needs a source with test examples of its own; leave it out"
             )
-        refuse_crowd(self.clients, labels)
+        refuse_too_many_clients(self.clients, labels)
         train = self._deal(labels, self.a, "a", rng)
         held = None if test_labels is None else self._deal(test_labels, self.a_test, "a_test", rng)
         return train, held
@@ -126,17 +126,17 @@ class Dirichlet:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Draw a distribution per client, then its examples."""
-        refuse_crowd(self.clients, labels)
+        refuse_too_many_clients(self.clients, labels)
         if self.examples > len(labels):
             raise ConfigError(
                 f"examples={self.examples} per client is more than the {len(labels)} there are; "
                 "use fewer"
             )
-        decks = [Deck(rows, rng) for rows in rows_by_class(labels, rng)]
+        decks = [ClassDealer(rows, rng) for rows in rows_by_class(labels, rng)]
         return [self._client(decks, rng) for _ in range(self.clients)], None
 
-    def _client(self, decks: Sequence[Deck], rng: np.random.Generator) -> np.ndarray:
-        share = simplex(self.alpha, len(decks), rng)
+    def _client(self, decks: Sequence[ClassDealer], rng: np.random.Generator) -> np.ndarray:
+        share = draw_shares(self.alpha, len(decks), rng)
         counts = rng.multinomial(self.examples, share)
         return np.concatenate([deck.draw(int(k)) for deck, k in zip(decks, counts, strict=True)])
 
@@ -165,10 +165,10 @@ class DirichletLabels:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Cut each class at the cumulative shares, then fill up small clients."""
-        refuse_crowd(self.clients, labels, each=self.min_size, option="min_size")
+        refuse_too_many_clients(self.clients, labels, each=self.min_size, option="min_size")
         parts: list[Rows] = []
         for rows in rows_by_class(labels, rng):
-            share = simplex(self.alpha, self.clients, rng)
+            share = draw_shares(self.alpha, self.clients, rng)
             cuts = np.floor(np.cumsum(share)[:-1] * len(rows) + 1e-9).astype(np.int64)
             parts.append(np.split(rows, np.minimum(cuts, len(rows))))
         clients = [rng.permutation(np.concatenate(own)) for own in zip(*parts, strict=True)]
@@ -209,7 +209,7 @@ class Shards:
     ) -> tuple[Rows, Rows | None]:
         """Sort, cut, shuffle the shards, hand them out."""
         each = max(2, self.shards_per_client)
-        refuse_crowd(self.clients, labels, each=each, option="shards_per_client")
+        refuse_too_many_clients(self.clients, labels, each=each, option="shards_per_client")
         shards = np.array_split(
             np.concatenate(rows_by_class(labels, rng)), self.clients * self.shards_per_client
         )
@@ -231,7 +231,7 @@ class Iid:
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
         """Shuffle and cut."""
-        refuse_crowd(self.clients, labels)
+        refuse_too_many_clients(self.clients, labels)
         return list(np.array_split(rng.permutation(len(labels)), self.clients)), None
 
 
@@ -265,12 +265,12 @@ iid = Iid
 natural = Natural
 
 
-def name_of(partition: Partition) -> str:
+def partition_name(partition: Partition) -> str:
     """The name a partition has in the experiment file."""
     known = {cls: name for name, cls in PARTITIONS.items()}
     return known.get(type(partition), type(partition).__name__)
 
 
-def options_of(cls: type | None) -> list[str]:
+def option_names(cls: type | None) -> list[str]:
     """The names of the options of a partition, or of whatever else makes clients."""
     return [] if cls is None else [f.name for f in fields(cls)]

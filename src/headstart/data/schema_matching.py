@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from headstart.data.federated import bad_inputs
+from headstart.data.federated import find_bad_row
 from headstart.data.schema import Schema
 from headstart.errors import DataError
 
 
-def matched_inputs(x: Any, schema: Schema) -> np.ndarray:
+def match_inputs(x: Any, schema: Schema) -> np.ndarray:
     """Inputs as the model's data store them, or one clear line why they do not fit."""
     names = column_names(x)
     array = _array(x, schema) if names is None else _from_columns(x, names, schema)
     if array.ndim < 1 or array.shape[1:] != schema.shape:
         raise DataError(f"examples have shape {array.shape[1:]}, this run's have {schema.shape}")
-    row = bad_inputs(array, schema)
+    row = find_bad_row(array, schema)
     if row is not None:
         what = (
             "a token that is unknown"
@@ -33,7 +33,7 @@ def matched_inputs(x: Any, schema: Schema) -> np.ndarray:
     return array
 
 
-def matched_labels(y: Any, schema: Schema) -> np.ndarray:
+def match_labels(y: Any, schema: Schema) -> np.ndarray:
     """Labels as class numbers; class names are accepted where the schema has them.
 
     Where labels are numbers to predict they stay as they are.

@@ -22,8 +22,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from headstart.atomic_files import clear_write_errors, write_json
-from headstart.data.digest import PIECE, ArrayCard, card_of, combined
-from headstart.data.federated import FederatedDataset, bad_values
+from headstart.data.digest import PIECE, ArrayCard, build_array_card, combine_digests
+from headstart.data.federated import FederatedDataset, find_bad_values
 from headstart.data.schema import Schema
 from headstart.errors import DataError, OutputError
 
@@ -117,7 +117,7 @@ def verify(folder: str | Path) -> StoreCard:
     data = _opened(folder, card)
     for name in ("x", "y"):
         _compare(folder / f"{name}.npy", getattr(data, name), getattr(card.arrays, name))
-    for problem in bad_values(data):
+    for problem in find_bad_values(data):
         raise DataError(f"{folder}: {problem}")
     return card
 
@@ -241,7 +241,7 @@ class StoreWriter:
             examples=self.examples,
             schema=self.schema,
             arrays=Arrays(**arrays),
-            digest=combined(arrays, self.schema.to_table(), self.new_clients),
+            digest=combine_digests(arrays, self.schema.to_table(), self.new_clients),
             names=None if self.names is None else tuple(map(str, self.names)),
         )
         write_json(self.folder / CARD, {k: v for k, v in asdict(card).items() if v is not None})
@@ -313,7 +313,7 @@ def read_card(folder: Path) -> StoreCard:
     rows = [array.shape[:1] for array in arrays.values()]
     n, m = card.examples, card.clients
     told = card.names is None or len(card.names) == m
-    whole = combined(arrays, card.schema.to_table(), card.new_clients) == card.digest
+    whole = combine_digests(arrays, card.schema.to_table(), card.new_clients) == card.digest
     if rows != [(n,), (n,), (m + 1,), (m,)] or not told or not whole:
         raise DataError(f"{path} was edited or damaged: it contradicts itself; {_ANEW}")
     return card
@@ -369,7 +369,7 @@ def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
 
 
 def _compare(path: Path, array: np.ndarray, card: ArrayCard) -> None:
-    if card_of(array).sha256 != card.sha256:
+    if build_array_card(array).sha256 != card.sha256:
         raise DataError(f"{path} is not what was written: its digest differs; {_ANEW}")
 
 

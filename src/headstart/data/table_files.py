@@ -63,7 +63,7 @@ class Frame:
         )
 
 
-def read(path: Path, columns: Columns, *, required: bool = True) -> Frame:
+def read_table_file(path: Path, columns: Columns, *, required: bool = True) -> Frame:
     """One file; a client column that is not ``required`` may be absent."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
@@ -84,7 +84,7 @@ def read(path: Path, columns: Columns, *, required: bool = True) -> Frame:
     return _checked(frame)
 
 
-def warn_of_indices(frames: Sequence[Frame]) -> None:
+def warn_about_index_columns(frames: Sequence[Frame]) -> None:
     """One line for the row indices that were left out of these files, if any."""
     names = list(dict.fromkeys(name for frame in frames for name in frame.indices))
     if names:
@@ -130,7 +130,7 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
 
 
-def reordered(frame: Frame, columns: Sequence[str], other: str) -> Frame:
+def reorder_columns(frame: Frame, columns: Sequence[str], other: str) -> Frame:
     """The frame with its columns in this order, or a line that says which are too few or many."""
     missing = [name for name in columns if name not in frame.columns]
     strange = [name for name in frame.columns if name not in columns]

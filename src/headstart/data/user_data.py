@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.data import table_files
-from headstart.data.example_files import label_numbers, read_examples, write_examples
+from headstart.data.example_files import parse_label_numbers, read_examples, write_examples
 from headstart.data.example_pool import Pool
-from headstart.data.identifiers import warn_of_identifiers
+from headstart.data.identifiers import warn_about_identifiers
 from headstart.data.schema import Schema, Target
-from headstart.data.table_files import Columns, Frame, reordered, warn_of_indices
-from headstart.data.text_numbers import number, numbered, whole
+from headstart.data.table_files import Columns, Frame, reorder_columns, warn_about_index_columns
+from headstart.data.text_numbers import number_words, parse_integer, parse_number
 from headstart.errors import DataError
 
 MANY_CLASSES = 20
@@ -93,16 +93,16 @@ def _folder_pool(path: Path, columns: Columns, labels: _Labels, standardize: boo
         owner=owner,
         owner_names=[frame.path.stem for frame in read],
     )
-    warn_of_identifiers(pool, path)
+    warn_about_identifiers(pool, path)
     return pool
 
 
 def _table_pool(
     path: Path, columns: Columns, natural: bool, labels: _Labels, standardize: bool
 ) -> Pool:
-    frame = table_files.read(path, columns, required=natural)
+    frame = table_files.read_table_file(path, columns, required=natural)
     pool = _with_clients(_pool([frame], path.stem, labels, standardize), frame)
-    warn_of_identifiers(pool, path)
+    warn_about_identifiers(pool, path)
     return pool
 
 
@@ -131,14 +131,14 @@ def _frames_of(folder: Path, columns: Columns) -> list[Frame]:
     twice = [p for i, p in enumerate(kept) if p.stem in stems[:i]]
     if twice:
         raise DataError(f"{twice[0]} is the second file of client {twice[0].stem!r}; keep one")
-    read = [table_files.read(p, columns) for p in kept]
+    read = [table_files.read_table_file(p, columns) for p in kept]
     return [read[0], *(_agreeing(frame, read[0]) for frame in read[1:])]
 
 
 def _agreeing(frame: Frame, first: Frame) -> Frame:
     """The frame with its columns as in the first, or a line that says where they differ."""
     if frame.columns or first.columns:
-        frame = reordered(frame, first.columns, str(first.path))
+        frame = reorder_columns(frame, first.columns, str(first.path))
     if frame.x.shape[1:] != first.x.shape[1:]:
         raise DataError(
             f"{frame.path} has examples of shape {frame.x.shape[1:]}, {first.path} of "
@@ -148,7 +148,7 @@ def _agreeing(frame: Frame, first: Frame) -> Frame:
 
 
 def _pool(read: Sequence[Frame], name: str, labels: _Labels, standardize: bool) -> Pool:
-    warn_of_indices(read)
+    warn_about_index_columns(read)
     y, about = _READ[labels.target](read, labels.classes)
     x, scale = _joined(read)
     columns = read[0].columns
@@ -176,7 +176,7 @@ def _read_classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarra
 def _read_numbers(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, dict[str, Any]]:
     _refuse_classes(classes)
     _refuse_several(read)
-    return np.concatenate([label_numbers(frame) for frame in read]), {}
+    return np.concatenate([parse_label_numbers(frame) for frame in read]), {}
 
 
 def _read_labels(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -206,7 +206,7 @@ _READ = {"class": _read_classes, "number": _read_numbers, "labels": _read_labels
 def _with_clients(pool: Pool, frame: Frame) -> Pool:
     if frame.clients is None:
         return pool
-    names, owner = numbered(frame.clients)
+    names, owner = number_words(frame.clients)
     return replace(pool, owner=owner, owner_names=names)
 
 
@@ -221,12 +221,12 @@ def _joined(read: Sequence[Frame]) -> tuple[np.ndarray, float]:
 def _classes(read: Sequence[Frame], classes: int | None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Class numbers of all examples, and the names they stand for."""
     words = np.concatenate([frame.labels for frame in read])
-    names, codes = numbered(words)
+    names, codes = number_words(words)
     if classes is not None:
         return _as_given(read, names, codes, classes), ()
-    figures = [number(name) for name in names]
-    if None not in figures and any(whole(name) is None for name in names):
-        odd = next(name for name in names if whole(name) is None)
+    figures = [parse_number(name) for name in names]
+    if None not in figures and any(parse_integer(name) is None for name in names):
+        odd = next(name for name in names if parse_integer(name) is None)
         raise DataError(
             f"{read[0].path} has labels such as {odd}, which is a quantity and not a class; to "
             "predict it set objective.name='regression', else write classes as whole numbers or "
@@ -262,7 +262,7 @@ def _looks_like_quantity(values: Sequence[int], rows: int) -> bool:
 def _as_given(
     read: Sequence[Frame], names: Sequence[str], codes: np.ndarray, classes: int
 ) -> np.ndarray:
-    numbers = [whole(name) for name in names]
+    numbers = [parse_integer(name) for name in names]
     wrong = [i for i, n in enumerate(numbers) if n is None or not 0 <= n < classes]
     if wrong:
         row = int(np.flatnonzero(np.isin(codes, wrong))[0])

@@ -1,4 +1,4 @@
-"""What the numbers mean for somebody who must decide."""
+"""What the numbers of a diagnosis mean for a decision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TITLES: dict[Recommendation, str] = {
     "one-model": "No: one common model serves these clients as well.",
 }
 DIFFERENT, MIXED = 0.5, 0.2
-"""Shares of clients beyond chance; one in twenty is there by chance alone."""
+"""Shares of clients beyond chance; one in twenty is expected by chance alone."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Reading:
 
 
 def reading_of(diagnosis: Diagnosis) -> Reading:
-    """The reading: decided by the pilot, explained by the distances."""
+    """Return the recommendation: the pilot decides, the distances explain."""
     made = diagnosis.pilot
     meta, updating = made.of_meta_learning, made.of_updating
     recommendation: Recommendation = (
@@ -87,7 +87,7 @@ def _worth(gain: Gain, yes: str, no: str) -> str:
 
 
 def _most_different(diagnosis: Diagnosis) -> str:
-    """Who is farthest from the mean."""
+    """Name the clients that are farthest from the mean."""
     found = diagnosis.examples
     order = np.argsort(-found.to_mean, kind="stable")[:5]
     names = ", ".join(str(diagnosis.names[int(found.clients[i])]) for i in order)
@@ -95,7 +95,7 @@ def _most_different(diagnosis: Diagnosis) -> str:
 
 
 def more_than_labels(part: LabelPart | None) -> list[str]:
-    """Why the label bound does not apply, in a sentence; none if nothing speaks against it."""
+    """Say why the label bound does not apply; return nothing if it may apply."""
     if part is None or part.bound_applies:
         return []
     if part.beyond_chance:
@@ -111,7 +111,7 @@ def more_than_labels(part: LabelPart | None) -> list[str]:
 
 
 def _caveats(diagnosis: Diagnosis) -> list[str]:
-    """What could make the reading wrong."""
+    """Return what could make the recommendation wrong."""
     found = []
     meta = diagnosis.pilot.of_meta_learning
     alike = max(d.beyond_chance.mean() for d in (diagnosis.labels, diagnosis.examples)) < MIXED

@@ -13,9 +13,9 @@ from headstart.algorithms.contract import (
     Algorithm,
     Memory,
     ModelParts,
-    Objective,
     State,
     Task,
+    TaskObjective,
 )
 from headstart.errors import DivergedError
 from headstart.trees import Tree, all_finite
@@ -23,7 +23,7 @@ from headstart.trees import Tree, all_finite
 
 def adapted_model(
     algorithm: Algorithm,
-    objective: Objective,
+    objective: TaskObjective,
     parts: ModelParts | None,
     state: State,
     memory: Memory,

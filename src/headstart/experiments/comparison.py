@@ -23,7 +23,7 @@ from headstart.experiments.run import Run
 from headstart.experiments.training import Listener, run_experiment, train
 from headstart.metric import ACCURACY, Metric
 from headstart.models.model import Model
-from headstart.models.objectives import Given
+from headstart.models.objectives import ObjectiveLike
 from headstart.options import require_at_least
 from headstart.parts import Parts
 from headstart.records import (
@@ -96,7 +96,7 @@ def compare(
     seeds: int | Sequence[int] = 5,
     participation: float = 0.5,
     evaluation: EvaluationOptions | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     parts: Parts | None = None,
     baseline: str | None = None,
     out: str | Path | None = None,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import tomli_w
 
-from headstart.aggregation import RULES, STEPS, Rule, Step, aggregated
+from headstart.aggregation import RULES, STEPS, AggregationRule, AggregationStep, with_aggregation
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import dataset_options
 from headstart.data.federated import FederatedDataset
@@ -20,22 +20,22 @@ from headstart.data.schema import Schema
 from headstart.errors import ConfigError, InputError
 from headstart.extensions import (
     Requirement,
-    find,
-    forbid,
-    nothing_from,
-    subclass_of,
-    with_methods,
+    find_extension,
+    forbid_imports_from,
+    refuse_imports_from,
+    require_methods,
+    require_subclass,
 )
 from headstart.models import MODELS
 from headstart.models.model import Model
-from headstart.models.objectives import Objective, objective_for, resolve_objective, target_of
+from headstart.models.objectives import Objective, find_target, make_objective, resolve_objective
 from headstart.options import (
-    as_table,
-    build,
+    build_from_table,
     convert,
     refuse_unknown,
     require_at_least,
     require_one_of,
+    to_table,
 )
 from headstart.parts import Parts
 
@@ -50,15 +50,15 @@ class Kind(NamedTuple):
 
     def find(self, name: str, where: str) -> Any:
         """The class of this name; of a model also an object, ready for use."""
-        return find(self.word, name, self.builtin, where, self.requirement)
+        return find_extension(self.word, name, self.builtin, where, self.requirement)
 
 
 GIVEN = "given"
 """The name of what was given from Python and cannot be written down."""
-ALGORITHM = Kind("algorithm", ALGORITHMS, "per-fedavg", subclass_of(Algorithm))
-MODEL = Kind("model", MODELS, "mlp", with_methods("init", "apply"))
-STEP = Kind("aggregation step", STEPS, "clip", subclass_of(Step))
-RULE = Kind("aggregation rule", RULES, "mean", subclass_of(Rule))
+ALGORITHM = Kind("algorithm", ALGORITHMS, "per-fedavg", require_subclass(Algorithm))
+MODEL = Kind("model", MODELS, "mlp", require_methods("init", "apply"))
+STEP = Kind("aggregation step", STEPS, "clip", require_subclass(AggregationStep))
+RULE = Kind("aggregation rule", RULES, "mean", require_subclass(AggregationRule))
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,12 @@ class Experiment:
         for name in sections:
             if not isinstance(table.get(name, {}), Mapping):
                 raise ConfigError(f"{name} must be a table: [{name}]")
-        table["evaluation"] = build(EvaluationOptions, table.get("evaluation", {}), "evaluation")
-        table["parts"] = build(Parts, table.get("parts", {}), "parts")
+        table["evaluation"] = build_from_table(
+            EvaluationOptions, table.get("evaluation", {}), "evaluation"
+        )
+        table["parts"] = build_from_table(Parts, table.get("parts", {}), "parts")
         own = ("evaluation", "parts")
-        plain = build(cls, {k: v for k, v in table.items() if k not in own}, "")
+        plain = build_from_table(cls, {k: v for k, v in table.items() if k not in own}, "")
         require_at_least(1, rounds=plain.rounds)
         if not 0 <= plain.seed < 2**32:
             raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
@@ -162,10 +164,10 @@ class Experiment:
         if self.aggregation:
             sections["aggregation"] = dict(self.aggregation)
         if not self.parts.everything:
-            sections["parts"] = as_table(self.parts)
+            sections["parts"] = to_table(self.parts)
         if self.objective:
             sections["objective"] = dict(self.objective)
-        return {**plain, **sections, "evaluation": as_table(self.evaluation)}
+        return {**plain, **sections, "evaluation": to_table(self.evaluation)}
 
     def to_toml(self) -> str:
         """The text of ``config.toml``."""
@@ -176,12 +178,12 @@ class Experiment:
     def build_data(self) -> FederatedDataset:
         """The data set, split among clients."""
         return dataset_options.build_dataset(
-            dict(self.data), seed=self.seed, target=target_of(self.objective)
+            dict(self.data), seed=self.seed, target=find_target(self.objective)
         )
 
     def build_objective(self, model: Model, schema: Schema) -> Objective:
         """Loss and metrics of the model on data with this schema."""
-        return objective_for(model, schema, self.objective)
+        return make_objective(model, schema, self.objective)
 
     def build_model(self) -> Model:
         """The model."""
@@ -269,7 +271,7 @@ def read_experiment(folder: Path) -> Experiment:
     """Return the experiment of a run, from the configuration in its folder."""
     if not (folder / "config.toml").exists():
         raise InputError(f"{folder} is not a run: it has no config.toml")
-    with nothing_from(folder):
+    with refuse_imports_from(folder):
         return Experiment.from_table(read_toml(folder / "config.toml"))
 
 
@@ -282,7 +284,7 @@ def _holds_run(path: Path) -> bool:
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a TOML file, or one clear line; a run's brings no modules along."""
     if _holds_run(path):
-        forbid(path.parent)
+        forbid_imports_from(path.parent)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -314,10 +316,12 @@ def build_algorithm(table: Mapping[str, Any]) -> Algorithm:
 def build_aggregated(algorithm: Mapping[str, Any], aggregation: Mapping[str, Any]) -> Algorithm:
     """The algorithm of an ``[algorithm]`` table with what an ``[aggregation]`` table adds."""
     steps, rule = build_aggregation(aggregation)
-    return aggregated(build_algorithm(algorithm), steps, rule)
+    return with_aggregation(build_algorithm(algorithm), steps, rule)
 
 
-def build_aggregation(table: Mapping[str, Any]) -> tuple[list[Step], Rule | None]:
+def build_aggregation(
+    table: Mapping[str, Any],
+) -> tuple[list[AggregationStep], AggregationRule | None]:
     """The steps and the rule of an ``[aggregation]`` table; a rule's options stand beside it."""
     listed = convert(list[dict[str, Any]], table.get("steps", []), "aggregation.steps")
     steps = [_build("aggregation.steps", STEP, step) for step in listed]
@@ -363,7 +367,7 @@ def complete(kind: Kind, table: Mapping[str, Any], built: Any) -> dict[str, Any]
     """
     name = table.get("name", kind.default)
     has_options = isinstance(kind.find(name, "name"), type)
-    return {"name": name, **(as_table(built) if has_options else {})}
+    return {"name": name, **(to_table(built) if has_options else {})}
 
 
 def _absolute(data: dict[str, Any]) -> dict[str, Any]:
@@ -392,7 +396,7 @@ def _build(where: str, kind: Kind, table: Mapping[str, Any], key: str = "name") 
             f"fields are the options of [{where}]"
         )
     try:
-        return build(found, options, where)
+        return build_from_table(found, options, where)
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None

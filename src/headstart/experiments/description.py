@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from headstart.aggregation import Aggregated
+from headstart.aggregation import AggregatedAlgorithm
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
@@ -27,9 +27,9 @@ from headstart.experiments.configuration import (
     Kind,
 )
 from headstart.models.model import Model
-from headstart.models.objectives import Given, Objective
+from headstart.models.objectives import Objective, ObjectiveLike
 from headstart.models.objectives.objective_options import OBJECTIVES
-from headstart.options import as_table, build
+from headstart.options import build_from_table, to_table
 from headstart.parts import Parts
 
 
@@ -42,12 +42,12 @@ def describe_experiment(
     participation: float,
     seed: int,
     evaluation: EvaluationOptions,
-    objective: Given,
+    objective: ObjectiveLike,
     parts: Parts,
     label: str = "",
 ) -> Experiment:
     """The experiment that these objects are, as far as it can be written down."""
-    inner = algorithm.algorithm if isinstance(algorithm, Aggregated) else algorithm
+    inner = algorithm.algorithm if isinstance(algorithm, AggregatedAlgorithm) else algorithm
     return Experiment(
         label=label or algorithm.label,
         seed=seed,
@@ -67,13 +67,13 @@ def table_of(kind: Kind, thing: Any) -> dict[str, Any]:
     """A section of an experiment file that gives the thing again, or says that it was given."""
     name = _name_of(kind.builtin, type(thing))
     if name is not None and is_dataclass(thing):
-        options = as_table(thing)
+        options = to_table(thing)
         if _is_plain(options) and _gives_again(type(thing), options, thing):
             return {"name": name, **options}
     return {"name": GIVEN, "description": repr(thing)[:200]}
 
 
-def objective_table(objective: Given) -> dict[str, Any]:
+def objective_table(objective: ObjectiveLike) -> dict[str, Any]:
     """An ``[objective]`` table."""
     if objective is None:
         return {}
@@ -87,12 +87,12 @@ def objective_table(objective: Given) -> dict[str, Any]:
         return {"name": GIVEN, "description": repr(objective)[:200]}
     if not isinstance(objective, Objective):
         return {"name": name}
-    options = {k: v for k, v in as_table(objective).items() if k not in ("model", "schema")}
+    options = {k: v for k, v in to_table(objective).items() if k not in ("model", "schema")}
     return {"name": name, **options} if _is_plain(options) else {"name": GIVEN}
 
 
 def _aggregation_of(algorithm: Algorithm) -> dict[str, Any]:
-    if not isinstance(algorithm, Aggregated):
+    if not isinstance(algorithm, AggregatedAlgorithm):
         return {}
     table: dict[str, Any] = {}
     if algorithm.steps:
@@ -123,6 +123,6 @@ def _is_plain(options: Mapping[str, Any]) -> bool:
 
 def _gives_again(cls: type, options: Mapping[str, Any], thing: Any) -> bool:
     try:
-        return bool(build(cls, options, "") == thing)
+        return bool(build_from_table(cls, options, "") == thing)
     except (ConfigError, TypeError, NameError):
         return False

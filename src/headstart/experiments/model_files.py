@@ -18,9 +18,9 @@ from headstart.errors import CheckpointError, InputError
 from headstart.experiments.configuration import GIVEN, MODEL, build_model, is_given
 from headstart.experiments.description import objective_table, table_of
 from headstart.experiments.run import PersonalModel
-from headstart.extensions import nothing_from
+from headstart.extensions import refuse_imports_from
 from headstart.models.model import Model
-from headstart.models.objectives import Given, objective_for
+from headstart.models.objectives import ObjectiveLike, make_objective
 from headstart.records.tensor_files import named_arrays, read_tensors, restore, write_tensors
 from headstart.trees import Tree
 
@@ -32,7 +32,7 @@ def save_model(
     params: Tree,
     model: Model,
     schema: Schema,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     *,
     algorithm: str = "",
 ) -> None:
@@ -48,7 +48,7 @@ def save_model(
 
 
 def load_model(
-    path: str | Path, *, model: Model | None = None, objective: Given = None
+    path: str | Path, *, model: Model | None = None, objective: ObjectiveLike = None
 ) -> PersonalModel:
     """A model from its file, ready to predict; ``model`` and ``objective`` if they were given.
 
@@ -73,9 +73,9 @@ def load_model(
     try:
         schema = Schema.from_table(header["schema"])
         judged = objective if objective is not None else _objective(header["objective"])
-        with nothing_from(path.parent, *_run_around(path)):
+        with refuse_imports_from(path.parent, *_run_around(path)):
             used = model or build_model(header["model"])
-            scored = objective_for(used, schema, judged)
+            scored = make_objective(used, schema, judged)
         frame = jax.eval_shape(lambda: used.init(jax.random.key(0), schema))
         params = restore(frame, tensors, path)
     except CheckpointError as error:

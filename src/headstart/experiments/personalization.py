@@ -16,7 +16,7 @@ from headstart.experiments.configuration import read_experiment
 from headstart.experiments.run import PersonalModel, Run
 from headstart.experiments.run_files import load_run
 from headstart.metric import Metric
-from headstart.models.objectives import objective_for
+from headstart.models.objectives import make_objective
 from headstart.options import require_at_least
 from headstart.records import Change, PersonalResult
 
@@ -94,7 +94,7 @@ def score_change(
 ) -> dict[str, Change]:
     """Return every metric before and after adaptation."""
     scores = before.score(x, y), after.score(x, y)
-    objective = objective_for(after.model, after.schema, after.objective)
+    objective = make_objective(after.model, after.schema, after.objective)
     return {
         name: Change(before=scores[0][name], after=scores[1][name]) for name in objective.metrics
     }
@@ -103,7 +103,7 @@ def score_change(
 def primary_metric(model: PersonalModel) -> Metric:
     """Return the metric by which the model is judged."""
     return Metric.of(
-        {"metric": objective_for(model.model, model.schema, model.objective).primary.to_table()}
+        {"metric": make_objective(model.model, model.schema, model.objective).primary.to_table()}
     )
 
 

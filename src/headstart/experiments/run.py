@@ -13,17 +13,17 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from headstart.algorithms.contract import Algorithm, Memory, ModelParts, State
-from headstart.data.federated import Client, FederatedDataset, from_clients
+from headstart.data.federated import ClientData, FederatedDataset, from_clients
 from headstart.data.schema import Schema
-from headstart.data.schema_matching import matched_inputs, matched_labels
+from headstart.data.schema_matching import match_inputs, match_labels
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.experiments.adaptation import adapted_model
 from headstart.experiments.configuration import Experiment
 from headstart.keys import Keys
 from headstart.models.model import Model
-from headstart.models.objectives import Classification, Given, Objective, objective_for
+from headstart.models.objectives import Classification, Objective, ObjectiveLike, make_objective
 from headstart.options import require_at_least
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records import ClientResult, Evaluation, RunSummary
 from headstart.trees import Tree, size
 
@@ -37,7 +37,7 @@ class PersonalModel:
     params: Tree
     model: Model
     schema: Schema
-    objective: Given = None
+    objective: ObjectiveLike = None
     """Loss and metrics; by default what fits the labels."""
 
     def save(self, path: str | Path, *, algorithm: str = "") -> Path:
@@ -87,10 +87,10 @@ class PersonalModel:
 
     @property
     def _objective(self) -> Objective:
-        return objective_for(self.model, self.schema, self.objective)
+        return make_objective(self.model, self.schema, self.objective)
 
     def _outputs(self, x: Any) -> Shaped[Array, "batch ..."]:
-        x = matched_inputs(x, self.schema)
+        x = match_inputs(x, self.schema)
         outputs = self._objective.outputs(self.params, jnp.asarray(x))
         if not np.all(np.isfinite(outputs)):
             raise DivergedError(NOT_FINITE)
@@ -116,7 +116,7 @@ class Run:
     algorithm: Algorithm
     state: State
     schema: Schema
-    objective: Given = None
+    objective: ObjectiveLike = None
     """Loss and metrics; by default what fits the labels."""
     memory: Memory = ()
     """What the known clients keep between rounds, stacked; ``()`` if they keep nothing."""
@@ -140,7 +140,7 @@ class Run:
     @property
     def params(self) -> Tree:
         """The shared initial model."""
-        return whole(self.algorithm.model(self.state), self.parts)
+        return merge_frozen(self.algorithm.model(self.state), self.parts)
 
     @property
     def start(self) -> PersonalModel:
@@ -175,7 +175,7 @@ class Run:
         key = Keys.from_seed(seed).adaptation_root
         return self._adapted(memory, check_examples(x, y, self.schema), key, steps)
 
-    def client_data(self, client: str | int) -> tuple[int, Client]:
+    def client_data(self, client: str | int) -> tuple[int, ClientData]:
         """One of the run's clients: its number and its examples."""
         data = self._data()
         number = data.number_of(client)
@@ -211,11 +211,11 @@ class Run:
     def _adapted(
         self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: Any, steps: int
     ) -> PersonalModel:
-        objective = objective_for(self.model, self.schema, self.objective)
+        objective = make_objective(self.model, self.schema, self.objective)
         params = adapted_model(
             self.algorithm, objective, self.parts, self.state, memory, examples, key, steps
         )
-        return PersonalModel(whole(params, self.parts), self.model, self.schema, objective)
+        return PersonalModel(merge_frozen(params, self.parts), self.model, self.schema, objective)
 
     def _data(self) -> FederatedDataset:
         if self.data is None and self.experiment is None:
@@ -228,7 +228,7 @@ class Run:
 
 def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The examples as arrays, or one clear line why they do not fit the run."""
-    x, y = matched_inputs(x, schema), matched_labels(y, schema)
+    x, y = match_inputs(x, schema), match_labels(y, schema)
     if len(x) != len(y) or not len(y):
         raise DataError(f"{len(x)} inputs and {len(y)} labels; give as many of each, at least one")
     from_clients([(x, y, x[:1], y[:1])], schema, names=["given"])

@@ -15,8 +15,8 @@ from headstart.experiments.configuration import Experiment, read_experiment
 from headstart.experiments.run import Run
 from headstart.keys import Keys
 from headstart.models.model import Model
-from headstart.models.objectives import Given, objective_for
-from headstart.parts import prepare
+from headstart.models.objectives import ObjectiveLike, make_objective
+from headstart.parts import prepare_training
 from headstart.records import Evaluation, RunDirectory
 from headstart.records.checkpoint import (
     Checkpoint,
@@ -123,7 +123,7 @@ def load_run(
     *,
     model: Model | None = None,
     algorithm: Algorithm | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     data: FederatedDataset | None = None,
 ) -> Run:
     """Load a finished run from its folder, ready to personalise.
@@ -145,7 +145,7 @@ def _load(
     folder: RunDirectory,
     model: Model | None,
     algorithm: Algorithm | None,
-    objective: Given,
+    objective: ObjectiveLike,
     data: FederatedDataset | None,
 ) -> Run:
     experiment, summary, schema = read_experiment(folder.path), folder.summary(), folder.schema()
@@ -153,7 +153,7 @@ def _load(
     model = model or experiment.build_model()
     plain = algorithm or experiment.build_algorithm()
     key = Keys.from_seed(experiment.seed).init
-    prepared = prepare(experiment.parts, model, plain, key, schema)
+    prepared = prepare_training(experiment.parts, model, plain, key, schema)
 
     def start() -> tuple[State, Memory]:
         state = prepared.algorithm.init(prepared.params)
@@ -176,7 +176,7 @@ def _load(
         algorithm=prepared.algorithm,
         state=checkpoint.state,
         schema=schema,
-        objective=objective_for(model, schema, given),
+        objective=make_objective(model, schema, given),
         memory=checkpoint.memory,
         parts=prepared.parts,
         experiment=experiment,

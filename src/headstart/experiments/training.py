@@ -21,9 +21,9 @@ from headstart.experiments.description import describe_experiment
 from headstart.experiments.progress import watch
 from headstart.experiments.run import Run
 from headstart.experiments.run_files import RunStore
-from headstart.machine import agreed, leads
+from headstart.machine import broadcast_from_leader, is_leader
 from headstart.models.model import Model
-from headstart.models.objectives import Given
+from headstart.models.objectives import ObjectiveLike
 from headstart.parts import Parts
 from headstart.records import (
     ADAPTED_ON_TEST,
@@ -54,7 +54,7 @@ def train(
     participation: float = 0.5,
     seed: int = 0,
     evaluation: EvaluationOptions | None = None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
     parts: Parts | None = None,
     label: str = "",
     out: str | Path | None = None,
@@ -119,7 +119,7 @@ def run_experiment(
 
     ``data`` is the result of ``experiment.build_data()``, if the caller has it already.
     """
-    if resume and leads():
+    if resume and is_leader():
         RunStore(RunDirectory(out), experiment, "").refuse_other_experiment()
     data = experiment.build_data() if data is None else data
     simulation = _simulation(experiment, data, layout)
@@ -160,7 +160,7 @@ def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | No
 
 def _store(experiment: Experiment, out: Path, digest: str) -> RunStore | None:
     """Return what keeps the run in its folder: only the first of several processes has it."""
-    return RunStore(RunDirectory(out), experiment, digest) if leads() else None
+    return RunStore(RunDirectory(out), experiment, digest) if is_leader() else None
 
 
 def _train(
@@ -227,10 +227,10 @@ class _TrainingLoop:
             self.evaluated_round = self.evaluations[-1].round if self.evaluations else -1
             self.seconds = checkpoint.seconds
             self.evaluation_seconds = checkpoint.evaluation_seconds
-        if agreed(checkpoint is not None):
-            self.evaluated_round = int(agreed(self.evaluated_round))
-            state, memory = agreed((self.progress.state, self.progress.memory))
-            round = int(agreed(self.progress.round))
+        if broadcast_from_leader(checkpoint is not None):
+            self.evaluated_round = int(broadcast_from_leader(self.evaluated_round))
+            state, memory = broadcast_from_leader((self.progress.state, self.progress.memory))
+            round = int(broadcast_from_leader(self.progress.round))
             self.progress = Progress(round, state, memory, self.progress.log)
         if self.store is not None:
             self.store.folder.write_evaluations(self.evaluations)
@@ -273,7 +273,7 @@ class _TrainingLoop:
         self.progress = self.simulation.advance(self.progress, rounds)
         took = time.perf_counter() - begin
         self.seconds += took
-        took = float(agreed(took))
+        took = float(broadcast_from_leader(took))
         if took < PIECE_SECONDS:
             self.piece = min(2 * self.piece, 256)
         elif took > 2 * PIECE_SECONDS:
@@ -298,7 +298,7 @@ class _TrainingLoop:
         self.listener.evaluated(evaluation)
         if now < self.rounds:
             why = self.listener.stops()
-            if agreed(why is not None):  # of several processes the first decides
+            if broadcast_from_leader(why is not None):  # of several processes the first decides
                 self.stopped = why or "as process 0 decided"
 
     def _evaluate(self, steps: list[int]) -> Scores:
@@ -384,7 +384,7 @@ def _name_checkpoints(error: DivergedError, store: RunStore | None) -> DivergedE
 def _refuse_unequal_data(digest: str) -> None:
     """Processes on several hosts build the data themselves: they must have built the same."""
     mine = np.frombuffer(digest.encode().ljust(16)[:16], np.uint8)
-    if not np.array_equal(agreed(mine), mine):
+    if not np.array_equal(broadcast_from_leader(mine), mine):
         raise DataError(
             f"this process has other data (digest {digest}) than process 0; give all processes "
             "the same experiment and the same data files"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import ConfigError
-from headstart.options import build, require_at_least, require_positive
+from headstart.options import build_from_table, require_at_least, require_positive
 
 LOOPBACK = "127.0.0.1"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.IGNORECASE)
@@ -71,7 +71,7 @@ class FederationConfig:
     @classmethod
     def read(cls, path: Path) -> FederationConfig:
         """From a file, or one clear line."""
-        return build(cls, _table(path, "a federation's folder"), path.name)
+        return build_from_table(cls, _table(path, "a federation's folder"), path.name)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class SiteConfig:
     @classmethod
     def read(cls, path: Path) -> SiteConfig:
         """From a file, with its paths made absolute; or one clear line."""
-        found = build(cls, _table(path, "a site's file, site.toml"), path.name)
+        found = build_from_table(cls, _table(path, "a site's file, site.toml"), path.name)
         here = path.absolute().parent
         return replace(
             found,

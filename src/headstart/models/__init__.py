@@ -19,7 +19,7 @@ from headstart.models.objectives import (
     Regression,
     Score,
     Sequences,
-    objective_for,
+    make_objective,
 )
 from headstart.models.squares_mlp import SquaresMLP, squares_mlp
 
@@ -55,7 +55,7 @@ __all__ = [
     "from_flax",
     "from_functions",
     "logistic",
+    "make_objective",
     "mlp",
-    "objective_for",
     "squares_mlp",
 ]

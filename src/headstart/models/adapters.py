@@ -18,7 +18,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from headstart.errors import ConfigError
 from headstart.models.model import Examples, Model
-from headstart.trees import Tree, names
+from headstart.trees import Tree, leaf_names
 
 if TYPE_CHECKING:
     from flax import linen
@@ -192,7 +192,7 @@ def _checked(model: Model, params: Tree, examples: Examples, where: str) -> Tree
     """The parameters as arrays, if all can be trained and a batch gives one logit per class."""
     if not jax.tree.leaves(params):
         raise ConfigError(f"{where}: the model has no parameters, so there is nothing to train")
-    for name, leaf in zip(names(params), jax.tree.leaves(params), strict=True):
+    for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True):
         if not _trainable(leaf):
             raise ConfigError(
                 f"{where}: parameter {name} is {_described(leaf)}; only arrays of floating-point "

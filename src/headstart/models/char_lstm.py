@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.errors import ConfigError
-from headstart.models.layers import Dense, glorot, unbiased, width
+from headstart.models.layers import Dense, check_width, dense_with_zero_bias, glorot
 from headstart.models.model import Examples
 
 
@@ -68,7 +68,7 @@ class CharLSTM:
     def __post_init__(self) -> None:
         """Refuse layers without units."""
         for name in ("embedding", "hidden", "layers"):
-            object.__setattr__(self, name, width(f"model.{name}", getattr(self, name)))
+            object.__setattr__(self, name, check_width(f"model.{name}", getattr(self, name)))
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class CharLSTM:
         return CharLSTMParams(
             embedding=jax.random.normal(first, (examples.vocabulary, self.embedding)),
             recurrent=tuple(_lstm(gates[k : k + 8]) for k in range(0, len(gates), 8)),
-            output=unbiased(output),
+            output=dense_with_zero_bias(output),
         )
 
     def apply(

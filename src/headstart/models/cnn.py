@@ -13,13 +13,13 @@ from headstart.errors import ConfigError
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
-    columns,
+    check_width,
+    check_widths,
     dense_shapes,
+    dense_with_zero_bias,
+    flatten_to_columns,
     glorot,
     require_numbers,
-    unbiased,
-    width,
-    widths,
 )
 from headstart.models.model import Examples
 from headstart.options import require_one_of
@@ -90,11 +90,11 @@ class CNN:
 
     def __post_init__(self) -> None:
         """Refuse layers without units and activations nobody knows."""
-        object.__setattr__(self, "channels", widths("model.channels", self.channels))
+        object.__setattr__(self, "channels", check_widths("model.channels", self.channels))
         if not self.channels:
             raise ConfigError("model.channels=[] leaves no convolution; use model.name='mlp'")
-        object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
-        object.__setattr__(self, "kernel", width("model.kernel", self.kernel))
+        object.__setattr__(self, "hidden", check_widths("model.hidden", self.hidden))
+        object.__setattr__(self, "kernel", check_width("model.kernel", self.kernel))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
 
     @property
@@ -105,16 +105,18 @@ class CNN:
     def init(self, key: PRNGKeyArray, examples: Examples) -> CNNParams:
         """Parameters for these images."""
         require_numbers("cnn", examples)
-        rows, columns, depth = _image(examples)
+        rows, flatten_to_columns, depth = _image(examples)
         depths = (depth, *self.channels)
         windows = tuple((*s[:1], self.kernel, self.kernel, *s[1:]) for s in dense_shapes(*depths))
         for _ in self.channels:
-            rows, columns = _halved(rows), _halved(columns)
-        shapes = dense_shapes(rows * columns * depths[-1], *self.hidden, examples.outputs)
+            rows, flatten_to_columns = _halved(rows), _halved(flatten_to_columns)
+        shapes = dense_shapes(
+            rows * flatten_to_columns * depths[-1], *self.hidden, examples.outputs
+        )
         weights = glorot(key, windows + shapes)
         return CNNParams(
             tuple(Convolution(w, jnp.zeros(len(w))) for w in weights[: len(windows)]),
-            tuple(map(unbiased, weights[len(windows) :])),
+            tuple(map(dense_with_zero_bias, weights[len(windows) :])),
         )
 
     def apply(
@@ -124,7 +126,7 @@ class CNN:
         activation = ACTIVATIONS[self.activation]
         for convolution in params.convolutions:
             x = activation(convolution(x))
-        h = columns(x)
+        h = flatten_to_columns(x)
         for layer in params.layers[:-1]:
             h = activation(layer(h))
         return params.layers[-1](h).T
@@ -142,7 +144,10 @@ def cnn(
     CNN(channels=(8, 16), kernel=3, hidden=(32,), activation='elu')
     """
     return CNN(
-        widths("model.channels", channels), kernel, widths("model.hidden", hidden), activation
+        check_widths("model.channels", channels),
+        kernel,
+        check_widths("model.hidden", hidden),
+        activation,
     )
 
 
@@ -153,17 +158,17 @@ def windows(x: Shaped[Array, "batch h w c"], k: int) -> Shaped[Array, "batch h/2
     single one if k is odd: fewer pieces than pixels, forward and back.
     """
     (top, _), (left, _) = (_margin(size, k) for size in x.shape[1:3])
-    batch, height, width, depth = x.shape
-    rows, columns, reach = _halved(height), _halved(width), _halved(k) - 1
+    batch, height, check_width, depth = x.shape
+    rows, flatten_to_columns, reach = _halved(height), _halved(check_width), _halved(k) - 1
     below = STRIDE * (rows + reach) - height - top
-    right = STRIDE * (columns + reach) - width - left
+    right = STRIDE * (flatten_to_columns + reach) - check_width - left
     x = jnp.pad(x, ((0, 0), (top, below), (left, right), (0, 0)))
-    pairs = x.reshape(batch, rows + reach, STRIDE, columns + reach, STRIDE * depth)
+    pairs = x.reshape(batch, rows + reach, STRIDE, flatten_to_columns + reach, STRIDE * depth)
     parts = []
     for a in range(k):
         line = pairs[:, a // STRIDE : a // STRIDE + rows, a % STRIDE]
         for b in range(0, k, STRIDE):
-            pair = line[:, :, b // STRIDE : b // STRIDE + columns]
+            pair = line[:, :, b // STRIDE : b // STRIDE + flatten_to_columns]
             parts.append(pair[..., : min(STRIDE, k - b) * depth])
     return jnp.concatenate(parts, axis=-1)
 
@@ -184,5 +189,5 @@ def _image(examples: Examples) -> tuple[int, int, int]:
             f"model.name='cnn' takes images (height, width, channels), but examples have shape "
             f"{tuple(examples.shape)}; use model.name='mlp'"
         )
-    rows, columns, depth = examples.shape
-    return rows, columns, depth
+    rows, flatten_to_columns, depth = examples.shape
+    return rows, flatten_to_columns, depth

@@ -78,7 +78,7 @@ def glorot(key: PRNGKeyArray, shapes: tuple[tuple[int, ...], ...]) -> list[Array
     return [math.sqrt(6 / fan) * part.reshape(shape) for part, shape, fan in drawn]
 
 
-def unbiased(weight: Float[Array, "out in"]) -> Dense:
+def dense_with_zero_bias(weight: Float[Array, "out in"]) -> Dense:
     """A dense layer with these weights and zero biases."""
     return Dense(weight, jnp.zeros(len(weight)))
 
@@ -88,12 +88,12 @@ def dense_shapes(*sizes: int) -> tuple[tuple[int, int], ...]:
     return tuple((after, before) for before, after in itertools.pairwise(sizes))
 
 
-def columns(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "features batch"]:
+def flatten_to_columns(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "features batch"]:
     """Each example as one column."""
     return x.reshape(x.shape[0], math.prod(x.shape[1:])).T
 
 
-def widths(option: str, values: Any) -> tuple[int, ...]:
+def check_widths(option: str, values: Any) -> tuple[int, ...]:
     """Layer sizes as a tuple of whole numbers of at least 1, or one clear line."""
     try:
         sizes = tuple(_whole(option, value) for value in values)
@@ -104,7 +104,7 @@ def widths(option: str, values: Any) -> tuple[int, ...]:
     return sizes
 
 
-def width(option: str, value: Any) -> int:
+def check_width(option: str, value: Any) -> int:
     """One size as a whole number of at least 1, or one clear line."""
     size = _whole(option, value)
     require_at_least(1, **{option: size})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from headstart.models.layers import Dense, columns, require_numbers
+from headstart.models.layers import Dense, flatten_to_columns, require_numbers
 from headstart.models.model import Examples
 
 
@@ -34,7 +34,7 @@ class Logistic:
 
     def apply(self, params: Dense, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch classes"]:
         """Logits of a batch."""
-        return params(columns(x)).T
+        return params(flatten_to_columns(x)).T
 
 
 def logistic() -> Logistic:

@@ -13,12 +13,12 @@ from headstart.first_layer import FirstLayer
 from headstart.models.layers import (
     ACTIVATIONS,
     Dense,
-    columns,
+    check_widths,
     dense_shapes,
+    dense_with_zero_bias,
+    flatten_to_columns,
     glorot,
     require_numbers,
-    unbiased,
-    widths,
 )
 from headstart.models.model import Examples
 from headstart.options import require_one_of
@@ -47,13 +47,13 @@ class MLP:
 
     def __post_init__(self) -> None:
         """Refuse layers without units and activations nobody knows."""
-        object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
+        object.__setattr__(self, "hidden", check_widths("model.hidden", self.hidden))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
 
     @property
     def first_layer(self) -> FirstLayer:
         """Where most of the parameters are."""
-        return FirstLayer(lambda params: params.layers[0].weight, columns)
+        return FirstLayer(lambda params: params.layers[0].weight, flatten_to_columns)
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -64,13 +64,13 @@ class MLP:
         """Parameters for these examples."""
         require_numbers("mlp", examples)
         shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.outputs)
-        return MLPParams(tuple(map(unbiased, glorot(key, shapes))))
+        return MLPParams(tuple(map(dense_with_zero_bias, glorot(key, shapes))))
 
     def apply(
         self, params: MLPParams, x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch classes"]:
         """Logits of a batch."""
-        h = columns(x)
+        h = flatten_to_columns(x)
         for layer in params.layers[:-1]:
             h = ACTIVATIONS[self.activation](layer(h))
         return params.layers[-1](h).T
@@ -82,4 +82,4 @@ def mlp(hidden: Sequence[int] = (80, 60), activation: str = "elu") -> MLP:
     >>> mlp([80, 60])
     MLP(hidden=(80, 60), activation='elu')
     """
-    return MLP(widths("model.hidden", hidden), activation)
+    return MLP(check_widths("model.hidden", hidden), activation)

@@ -33,7 +33,7 @@ class Examples(Protocol):
         """How many different tokens there are; 0 when inputs are numbers."""
 
 
-class Headed(Protocol):
+class ModelWithHead(Protocol):
     """A model that says which of its parameters are its head."""
 
     @property
@@ -41,7 +41,7 @@ class Headed(Protocol):
         """Patterns of the names of the head's parameters."""
 
 
-def head_of(model: Model) -> tuple[str, ...] | None:
+def find_head(model: Model) -> tuple[str, ...] | None:
     """The model's head; None if the model does not say."""
     return model.head if hasattr(model, "head") else None
 

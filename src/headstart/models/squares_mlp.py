@@ -17,7 +17,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
-from headstart.models.layers import Dense, columns, dense_shapes, elu, require_numbers, widths
+from headstart.models.layers import (
+    Dense,
+    check_widths,
+    dense_shapes,
+    elu,
+    flatten_to_columns,
+    require_numbers,
+)
 from headstart.models.mlp import MLPParams
 from headstart.models.model import Examples
 
@@ -36,12 +43,12 @@ class SquaresMLP:
 
     def __post_init__(self) -> None:
         """Refuse layers without units."""
-        object.__setattr__(self, "hidden", widths("model.hidden", self.hidden))
+        object.__setattr__(self, "hidden", check_widths("model.hidden", self.hidden))
 
     @property
     def first_layer(self) -> FirstLayer:
         """Where most of the parameters are."""
-        return FirstLayer(lambda params: params.layers[0].weight, columns)
+        return FirstLayer(lambda params: params.layers[0].weight, flatten_to_columns)
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -69,7 +76,7 @@ class SquaresMLP:
         self, params: MLPParams, x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch classes"]:
         """Outputs of a batch."""
-        h = columns(x)
+        h = flatten_to_columns(x)
         for layer in params.layers:
             h = elu(layer(h))
         return h.T
@@ -88,4 +95,4 @@ def squares_mlp(hidden: Sequence[int] = (80, 60)) -> SquaresMLP:
     >>> squares_mlp([80, 60])
     SquaresMLP(hidden=(80, 60))
     """
-    return SquaresMLP(widths("model.hidden", hidden))
+    return SquaresMLP(check_widths("model.hidden", hidden))

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
-from headstart.algorithms.algorithm_wrapper import Wrapper
+from headstart.algorithms.algorithm_wrapper import AlgorithmWrapper
 from headstart.algorithms.contract import (
     Cohort,
     Info,
@@ -27,7 +27,7 @@ from headstart.algorithms.contract import (
     Task,
 )
 from headstart.errors import ConfigError
-from headstart.trees import Tree, add, pick, zeros_like
+from headstart.trees import Tree, add, select_leaves, zeros_like
 
 
 class KeptMemory(NamedTuple):
@@ -38,7 +38,7 @@ class KeptMemory(NamedTuple):
 
 
 @final
-class KeptAtClient(Wrapper):
+class KeptAtClient(AlgorithmWrapper):
     """An algorithm with parameters that never leave a client."""
 
     own: tuple[bool, ...] = eqx.field(static=True, default=())
@@ -63,7 +63,7 @@ class KeptAtClient(Wrapper):
 
     def init_memory(self, state: State) -> KeptMemory:
         """The algorithm's, and the initial values."""
-        own = pick(self.algorithm.model(state), self.own)
+        own = select_leaves(self.algorithm.model(state), self.own)
         return KeptMemory(self.algorithm.init_memory(state), own)
 
     def broadcast(self, state: State, key: PRNGKeyArray) -> Sent:
@@ -73,7 +73,7 @@ class KeptAtClient(Wrapper):
             raise ConfigError(
                 f"parts.kept is not for algorithm.name={self.name!r}, which shares no model"
             )
-        return sent._replace(params=pick(sent.params, self._shared))
+        return sent._replace(params=select_leaves(sent.params, self._shared))
 
     def client_update(
         self, sent: Sent, memory: KeptMemory, task: Task, key: PRNGKeyArray
@@ -86,13 +86,13 @@ class KeptAtClient(Wrapper):
                 f"parts.kept is not for algorithm.name={self.name!r} as it is set: it replies with "
                 f"{', '.join(reply.parts)} beside the update"
             )
-        own = add(memory.own, pick(reply.update, self.own))
-        shared = reply._replace(update=pick(reply.update, self._shared))
+        own = add(memory.own, select_leaves(reply.update, self.own))
+        shared = reply._replace(update=select_leaves(reply.update, self._shared))
         return shared, KeptMemory(inner, own), info
 
     def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
         """The algorithm's, where what clients keep does not move."""
-        still = zeros_like(pick(self.algorithm.model(state), self.own))
+        still = zeros_like(select_leaves(self.algorithm.model(state), self.own))
         update = eqx.combine(cohort.update, still)
         return self.algorithm.server_update(state, cohort._replace(update=update), key)
 
@@ -100,7 +100,7 @@ class KeptAtClient(Wrapper):
         self, state: State, memory: KeptMemory, task: Task, key: PRNGKeyArray
     ) -> Personal:
         """The algorithm's, from the shared parameters and the client's own."""
-        shared = pick(self.algorithm.model(state), self._shared)
+        shared = select_leaves(self.algorithm.model(state), self._shared)
         state = self.algorithm.with_model(state, eqx.combine(shared, memory.own))
         return self.algorithm.personal_start(state, memory.inner, task, key)
 

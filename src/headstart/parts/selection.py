@@ -21,9 +21,9 @@ from jaxtyping import PRNGKeyArray
 
 from headstart.algorithms.contract import Algorithm, ModelParts
 from headstart.errors import ConfigError
-from headstart.models.model import Examples, Model, head_of
+from headstart.models.model import Examples, Model, find_head
 from headstart.parts.kept_at_client import KeptAtClient
-from headstart.trees import Tree, names, pick
+from headstart.trees import Tree, leaf_names, select_leaves
 
 Patterns = tuple[str, ...]
 EVERYTHING: Patterns = ("*",)
@@ -43,7 +43,7 @@ class Parts:
         return self.trained == EVERYTHING and self.adapted == EVERYTHING and not self.kept
 
 
-class Prepared(NamedTuple):
+class TrainingSetup(NamedTuple):
     """What an engine trains: an algorithm, its first parameters, and what is treated apart."""
 
     algorithm: Algorithm
@@ -51,38 +51,38 @@ class Prepared(NamedTuple):
     parts: ModelParts | None
 
 
-def prepare(
+def prepare_training(
     parts: Parts, model: Model, algorithm: Algorithm, key: PRNGKeyArray, examples: Examples
-) -> Prepared:
+) -> TrainingSetup:
     """The model's first parameters, divided as asked for."""
     params = model.init(key, examples)
     if parts.everything:
-        return Prepared(algorithm, params, None)
-    labels, head = names(params), head_of(model)
-    trained = selected(parts.trained, labels, head, "trained")
+        return TrainingSetup(algorithm, params, None)
+    labels, head = leaf_names(params), find_head(model)
+    trained = match_patterns(parts.trained, labels, head, "trained")
     inside = [label for label, chosen in zip(labels, trained, strict=True) if chosen]
-    adapted = selected(parts.adapted, inside, head, "adapted")
-    frozen = pick(params, [not chosen for chosen in trained])
+    adapted = match_patterns(parts.adapted, inside, head, "adapted")
+    frozen = select_leaves(params, [not chosen for chosen in trained])
     mine = None if all(adapted) else tuple(adapted)
     if parts.kept:
-        kept = selected(parts.kept, inside, head, "kept")
+        kept = match_patterns(parts.kept, inside, head, "kept")
         if all(kept):
             raise ConfigError(
                 f"parts.kept={list(parts.kept)} keeps everything that is trained at the client; "
                 "use algorithm.name='local' for that"
             )
         algorithm = KeptAtClient(algorithm, tuple(kept))
-    return Prepared(algorithm, pick(params, trained), ModelParts(frozen, mine))
+    return TrainingSetup(algorithm, select_leaves(params, trained), ModelParts(frozen, mine))
 
 
-def prepared_algorithm(
+def prepare_algorithm(
     parts: Parts, model: Model, algorithm: Algorithm, examples: Examples
 ) -> Algorithm:
     """The algorithm alone; no parameters are computed."""
     found: list[Algorithm] = []
 
     def shapes() -> Tree:
-        made = prepare(parts, model, algorithm, jax.random.key(0), examples)
+        made = prepare_training(parts, model, algorithm, jax.random.key(0), examples)
         found.append(made.algorithm)
         return made.params
 
@@ -90,7 +90,7 @@ def prepared_algorithm(
     return found[0]
 
 
-def selected(
+def match_patterns(
     patterns: Sequence[str], labels: Sequence[str], head: Sequence[str] | None, option: str
 ) -> list[bool]:
     """Which of the labels a pattern selects; a pattern that selects none is a mistake.
@@ -118,6 +118,6 @@ def _matches(pattern: str, label: str, head: Sequence[str] | None) -> bool:
     return fnmatchcase(label, pattern)
 
 
-def whole(params: Tree, parts: ModelParts | None) -> Tree:
+def merge_frozen(params: Tree, parts: ModelParts | None) -> Tree:
     """All parameters, the frozen ones among them."""
     return params if parts is None else eqx.combine(params, parts.frozen)

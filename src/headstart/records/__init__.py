@@ -30,6 +30,7 @@ from headstart.records.scores import (
     GroupScores,
     ScoreSummary,
 )
+from headstart.records.seed_means import curves_over_seeds, scores_over_seeds
 from headstart.records.statistics import (
     BETTER,
     FAILED,
@@ -97,6 +98,7 @@ __all__ = [
     "StoredMethod",
     "StoredRun",
     "TheoryBound",
+    "curves_over_seeds",
     "describe",
     "describe_defined",
     "half_width",
@@ -108,6 +110,7 @@ __all__ = [
     "read_comparison",
     "read_folder",
     "read_run",
+    "scores_over_seeds",
     "to_csv",
     "verdict_of",
     "write_comparison",

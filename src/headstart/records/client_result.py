@@ -55,12 +55,11 @@ class ClientResult(Record):
     @classmethod
     def from_row(cls, row: Mapping[str, str | None]) -> ClientResult:
         """Read a row of the file."""
+        columns = {name: row[name] for name in COLUMNS}
         names = [c.removesuffix("_before") for c in row if c and c.endswith("_before")]
         changes = {n: {w: _number(row[f"{n}_{w}"]) for w in ("before", "after")} for n in names}
         loss = changes.pop("loss")
-        return cls.from_table(
-            {**{name: row[name] for name in COLUMNS}, "loss": loss, "metrics": changes}
-        )
+        return cls.from_table({**columns, "loss": loss, "metrics": changes})
 
 
 def clients_to_csv(clients: Sequence[ClientResult]) -> str:

@@ -107,6 +107,9 @@ class ScoredRecord(Record):
     def _gather_scores(cls, table: Any) -> Any:
         if not isinstance(table, Mapping) or "scores" in table:
             return table
+        for name, field in cls.model_fields.items():
+            if field.is_required() and name != "scores" and name not in table:
+                raise ValueError(f"it has no {name!r}")
         return {**table, "scores": ScoreSummary.gather(table)}
 
     @model_serializer(mode="wrap")

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from headstart.atomic_files import write_bytes
 from headstart.errors import CheckpointError
 from headstart.records.base import JsonTable
-from headstart.trees import Tree, names
+from headstart.trees import Tree, leaf_names
 
 Arrays = dict[str, np.ndarray]
 
@@ -66,13 +66,13 @@ def checksum(tensors: Arrays, header: JsonTable) -> str:
 def named_arrays(tree: Tree) -> Arrays:
     """Return the leaves of a tree by name."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return dict(zip(names(tree), leaves, strict=True))
+    return dict(zip(leaf_names(tree), leaves, strict=True))
 
 
 def restore(shapes: Tree, tensors: Arrays, path: Path | str) -> Tree:
     """Return a tree of the given shapes with the stored numbers in it."""
     leaves, structure = jax.tree.flatten(shapes)
-    labels = names(shapes)
+    labels = leaf_names(shapes)
     if set(labels) != set(tensors):
         odd = sorted(set(labels) ^ set(tensors))[0]
         raise CheckpointError(f"{path} does not fit this run: {odd} is in only one of the two")

@@ -1,10 +1,53 @@
 """From run directories to tables, figures and one page; never trains.
 
-What is read is only what a run wrote to disk, so a report can be made anywhere, long after the run
-and without the data.
+Only what a run wrote to disk is read, so a report can be made anywhere, long after the run and
+without the data. Charts and pages are plain data: describe a :class:`Chart` once, and it is drawn
+on the page (Plotly) and for papers (Matplotlib); :func:`write_page` writes any :class:`Page`.
 """
 
-from headstart.report.page import make_report
-from headstart.report.tables import comparison_table, summary_table
+from headstart.report.charts import (
+    Axis,
+    Bars,
+    Box,
+    Chart,
+    Guide,
+    HeatMap,
+    Line,
+    Panel,
+    Points,
+    RowSpans,
+    View,
+)
+from headstart.report.matplotlib_backend import draw_figure, render_figure
+from headstart.report.page_files import make_report, write_page
+from headstart.report.page_parts import Command, Folded, Glossary, Page, PageSection, Table
+from headstart.report.palette import SeriesStyle, method_styles
+from headstart.report.terminal_tables import comparison_table, summary_table
 
-__all__ = ["comparison_table", "make_report", "summary_table"]
+__all__ = [
+    "Axis",
+    "Bars",
+    "Box",
+    "Chart",
+    "Command",
+    "Folded",
+    "Glossary",
+    "Guide",
+    "HeatMap",
+    "Line",
+    "Page",
+    "PageSection",
+    "Panel",
+    "Points",
+    "RowSpans",
+    "SeriesStyle",
+    "Table",
+    "View",
+    "comparison_table",
+    "draw_figure",
+    "make_report",
+    "method_styles",
+    "render_figure",
+    "summary_table",
+    "write_page",
+]

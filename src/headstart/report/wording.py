@@ -1,4 +1,4 @@
-"""Numbers in words: percent with intervals, headlines, verdicts; never more than is shown."""
+"""Numbers in words: intervals, headlines, verdicts, notes; they never claim more than is shown."""
 
 from __future__ import annotations
 
@@ -6,61 +6,65 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.metric import DASH, Metric
-from headstart.report.reading import Comparison
-from headstart.report.records import (
+from headstart.records import (
     BETTER,
-    GROUP_NAMES,
+    FAILED,
     GROUPS,
+    KNOWN,
+    NEW,
     NOT_SHOWN,
     UNDECIDED,
     WORSE,
-    Board,
-    Difference,
-    Row,
-    Stat,
-    Summary,
+    ComparisonRecord,
+    ComparisonRow,
+    PairedDifference,
+    RunSummary,
+    Statistic,
+    StoredComparison,
 )
 
+GROUP_NAMES = {KNOWN: "Clients in training", NEW: "Clients that joined later"}
 
-def with_interval(metric: Metric, stat: Stat) -> str:
-    """Mean and half width of its interval.
 
-    >>> with_interval(Metric("accuracy", unit="%"), Stat(0.971, 0.008))
+def with_interval(metric: Metric, statistic: Statistic) -> str:
+    """Return the mean with half the width of its interval.
+
+    >>> with_interval(Metric("accuracy", unit="%"), Statistic(mean=0.971, ci95=0.008))
     '97.1 % ± 0.8'
-    >>> with_interval(Metric("mae"), Stat(2.5))
+    >>> with_interval(Metric("mae"), Statistic(mean=2.5))
     '2.50'
     """
-    return metric.with_interval(stat.mean, stat.ci95)
+    return metric.with_interval(statistic.mean, statistic.ci95)
 
 
-def points(difference: Difference) -> str:
-    """A signed difference, a share's in percentage points.
+def signed_difference(metric: Metric, difference: PairedDifference) -> str:
+    """Return a difference with its sign and interval, a share's in percentage points.
 
-    >>> points(Difference(-0.0065, 0.0148, ()))
+    >>> signed_difference(
+    ...     Metric("accuracy", unit="%"), PairedDifference(mean=-0.0065, ci95=0.0148)
+    ... )
     '−0.7 ± 1.5'
     """
-    metric = difference.metric
     text = metric.signed(difference.mean)
     return text if difference.ci95 is None else f"{text} ± {metric.figure(difference.ci95)}"
 
 
 def tail_name(metric: Metric) -> str:
-    """What one client in ten does worse than, as a column is called."""
+    """Return the column name of the value that one client in ten does worse than."""
     return "10th percentile" if metric.direction == "higher" else "90th percentile"
 
 
-def reach(metric: Metric) -> str:
-    """How a sentence says what clients get: a share is reached, an error one has."""
-    return "reach" if metric.is_share else f"have a {metric.word} of"
+def count_text(value: float | None) -> str:
+    """Return a count with thousands separated, or a dash.
 
-
-def whole(value: int | None) -> str:
-    """A whole number with thousands set apart."""
-    return DASH if value is None else f"{value:,}"
+    >>> count_text(1200), count_text(12.5), count_text(None)
+    ('1,200', '12.5', '–')
+    """
+    return DASH if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun.
+    """Return a count with its noun.
 
     >>> plural(1, "seed"), plural(3, "adaptation step")
     ('1 seed', '3 adaptation steps')
@@ -68,96 +72,95 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a row.
+def join_names(names: Sequence[str]) -> str:
+    """Join names with commas and "and".
 
-    >>> listed(["a", "b", "c"])
+    >>> join_names(["a", "b", "c"])
     'a, b and c'
     """
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else ""
 
 
-def run_headline(summary: Summary) -> list[str]:
-    """What one run reached, one sentence for each group of clients."""
-    steps = plural(summary.adapt_steps, "adaptation step")
-    lines = []
-    metric = summary.metric
-    for group, pair in summary.groups.items():
-        reached = f"{GROUP_NAMES[group]} {reach(metric)} {with_interval(metric, pair.after)}"
+def run_headline(summary: RunSummary) -> list[str]:
+    """Return what one run reached, a sentence for each group of clients."""
+    metric, lines = summary.metric, list[str]()
+    verb = "reach" if metric.is_share else f"have a {metric.word} of"
+    for group in summary.scores.groups:
+        pair = summary.scores.primary(group)
+        reached = f"{GROUP_NAMES[group]} {verb} {with_interval(metric, pair.after)}"
         if summary.adapt_steps == 0:
             lines.append(f"{reached} without adaptation.")
             continue
-        when = f" after {steps} on their own data" if not lines else ""
+        steps = plural(summary.adapt_steps, "adaptation step")
+        when = "" if lines else f" after {steps} on their own data"
         lines.append(f"{reached}{when} (before: {metric.text(pair.before.mean)}).")
     return lines
 
 
-def comparison_headline(comparison: Comparison) -> list[str]:
-    """What the comparison shows, one sentence for each group of clients."""
-    board = comparison.board
-    groups = [g for g in GROUPS if any(g in row.groups for row in board.rows)]
+def comparison_headline(record: ComparisonRecord) -> list[str]:
+    """Return what a comparison shows, a sentence for each group of clients."""
+    groups = [group for group in GROUPS if any(group in row.groups for row in record.rows)]
     if not groups:
         return ["Every run diverged: there is nothing to compare."]
-    if board.baseline is None:
-        return [_side_by_side(board, group) for group in groups]
-    return [_against_baseline(board, group) for group in groups]
+    tell = _tell_levels if record.baseline is None else _tell_differences
+    return [tell(record, group) for group in groups]
 
 
-def _side_by_side(board: Board, group: str) -> str:
-    metric = board.metric
-    found = [
-        f"{r.label} {with_interval(metric, r.groups[group].after)}" for r in _with(board, group)
+def _tell_levels(record: ComparisonRecord, group: str) -> str:
+    metric = record.metric
+    levels = [
+        f"{row.label} {with_interval(metric, record.primary(row, group).after)}"
+        for row in record.rows
+        if group in row.groups
     ]
     verb = "reach" if metric.is_share else f"have a {metric.word}"
-    return f"{GROUP_NAMES[group]} {verb}, {_when(board)}: {', '.join(found)}."
+    return f"{GROUP_NAMES[group]} {verb}, {_when(record)}: {', '.join(levels)}."
 
 
-def _against_baseline(board: Board, group: str) -> str:
-    """Differences that are shown first; whatever the interval leaves open is called open."""
-    judged = {
-        row.label: row.differences[group]
-        for row in board.rows
-        if group in row.differences and not row.failed
-    }
-    base = next((r for r in board.rows if r.label == board.baseline), None)
+def _tell_differences(record: ComparisonRecord, group: str) -> str:
+    """Tell differences that are shown first, then what the intervals leave open."""
+    metric, baseline = record.metric, record.baseline
+    differences = {row.label: row.difference(group) for row in record.rows}
+    judged = {label: d for label, d in differences.items() if d and d.verdict != FAILED}
+    unit = metric.difference_unit or f" ({metric.word})"
     parts = [
-        f"{label} is {d.verdict} than {board.baseline} by {points(d).lstrip('+−')}"
-        + (d.metric.difference_unit or f" ({d.metric.word})")
+        f"{label} is {d.verdict} than {baseline} by "
+        f"{signed_difference(metric, d).lstrip('+−')}{unit}"
         for label, d in judged.items()
         if d.verdict in (BETTER, WORSE)
     ]
-    open_ = [f"{label} ({points(d)})" for label, d in judged.items() if d.verdict == NOT_SHOWN]
-    if open_:
-        parts.append(f"no difference to {board.baseline} is shown for {listed(open_)}")
+    undecided = [
+        f"{label} ({signed_difference(metric, d)})"
+        for label, d in judged.items()
+        if d.verdict == NOT_SHOWN
+    ]
+    if undecided:
+        parts.append(f"no difference to {baseline} is shown for {join_names(undecided)}")
     if any(d.verdict == UNDECIDED for d in judged.values()):
         parts.append("one seed cannot show a difference")
-    failed = [row.label for row in board.rows if row.failed]
-    if failed:
-        parts.append(f"{listed(failed)} failed")
+    if failed := [row.label for row in record.rows if row.failed]:
+        parts.append(f"{join_names(failed)} failed")
     if not parts:
-        parts.append(f"nothing could be compared with {board.baseline}")
-    level = _level(base, group, board.metric)
-    return f"{GROUP_NAMES[group]}, {_when(board)}{level}: {'; '.join(parts)}."
+        parts.append(f"nothing could be compared with {baseline}")
+    return f"{GROUP_NAMES[group]}, {_when(record)}{_level(record, group)}: {'; '.join(parts)}."
 
 
-def _level(row: Row | None, group: str, metric: Metric) -> str:
-    if row is None or group not in row.groups:
+def _level(record: ComparisonRecord, group: str) -> str:
+    """Return what the baseline reaches."""
+    base = next((row for row in record.rows if row.label == record.baseline), None)
+    if base is None or group not in base.groups:
         return ""
-    return f" ({row.label}: {with_interval(metric, row.groups[group].after)})"
+    return f" ({base.label}: {with_interval(record.metric, record.primary(base, group).after)})"
 
 
-def _with(board: Board, group: str) -> list[Row]:
-    return [row for row in board.rows if group in row.groups]
-
-
-def _when(board: Board) -> str:
-    if board.adapt_steps == 0:
+def _when(record: ComparisonRecord) -> str:
+    if record.adapt_steps == 0:
         return "without adaptation"
-    return f"after {plural(board.adapt_steps, 'adaptation step')}"
+    return f"after {plural(record.adapt_steps, 'adaptation step')}"
 
 
-def alarms(rows: Sequence[Row]) -> list[str]:
-    """Every run that has no numbers, or useless ones, with its reason."""
+def alarms(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return every run without numbers, or with useless ones, and the reason."""
     return [
         f"{row.label}, seed {seed}, {what}: {reason}"
         for row in rows
@@ -166,38 +169,37 @@ def alarms(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What a reader must know before trusting a difference."""
-    board = comparison.board
-    found = []
-    budgets = {r.budget.training for r in board.rows if r.budget.training is not None}
+def notes(comparison: StoredComparison) -> list[str]:
+    """Return what a reader must know before trusting a difference."""
+    record = comparison.record
+    lines = []
+    budgets = {r.gradient_evaluations for r in record.rows if r.gradient_evaluations is not None}
     if len(budgets) > 1:
-        found.append(
+        lines.append(
             "The methods spent different numbers of gradient evaluations in training "
-            f"({whole(min(budgets))} to {whole(max(budgets))}): see {board.metric.word} against "
-            "them below."
+            f"({min(budgets):,} to {max(budgets):,}): see {record.metric.word} against them below."
         )
-    judged = sum(len(row.differences) for row in board.rows)
+    judged = sum(len(row.differences.groups) for row in record.rows)
     if judged > 2:
-        found.append(
+        lines.append(
             f"{judged} differences were judged, each at 95 %: about one in twenty would seem to "
             "differ by chance alone."
         )
-    return found + _unequal(comparison)
+    return lines + ([] if record.baseline is not None else _side_by_side_notes(comparison))
 
 
-def _unequal(comparison: Comparison) -> list[str]:
-    """Runs that were gathered may differ in more than the method."""
+def _side_by_side_notes(comparison: StoredComparison) -> list[str]:
+    """Warn that separate runs may differ in more than the method."""
     runs = [run.summary for method in comparison.methods for run in method.runs]
-    if comparison.board.baseline is not None:
-        return []
     kinds: dict[str, set[Any]] = {
         "data": {run.data for run in runs},
         "number of adaptation steps": {run.adapt_steps for run in runs},
         "split they adapt on": {run.adapt_on for run in runs},
     }
     unequal = [name for name, values in kinds.items() if len(values) > 1]
-    found = (
-        [f"These runs differ in their {listed(unequal)}: do not compare them."] if unequal else []
+    lines = (
+        [f"These runs differ in their {join_names(unequal)}: do not compare them."]
+        if unequal
+        else []
     )
-    return [*found, "Runs set side by side carry no verdict; headstart compare judges differences."]
+    return [*lines, "Runs set side by side carry no verdict; headstart compare judges differences."]

@@ -242,7 +242,7 @@ def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
         real = place < task.count
         rows = task.start + jnp.where(real, place, 0)
         batch = jax.tree.map(lambda a: a[rows], task.examples)
-        score = task.objective.score(task.whole(params), batch)  # type: ignore[attr-defined]
+        score = task.objective.score(task.merge_frozen(params), batch)  # type: ignore[attr-defined]
         bad = ~(score.finite & jnp.isfinite(score.loss))
         ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
         middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PyTree
 
-from headstart.algorithms.contract import ModelParts, Objective, Task
+from headstart.algorithms.contract import ModelParts, Task, TaskObjective
 from headstart.data.federated import FederatedDataset
 from headstart.errors import DataError
 from headstart.simulation.layout import aligned, mesh_of, replicate
@@ -22,7 +22,7 @@ def _power_of_two(least: int) -> int:
 class Federation(eqx.Module):
     """All clients' examples on the device; new clients have the highest numbers."""
 
-    objective: Objective = eqx.field(static=True)
+    objective: TaskObjective = eqx.field(static=True)
     known: int = eqx.field(static=True)
     examples: PyTree[Array]
     starts: Int[Array, " clients"]
@@ -37,7 +37,7 @@ class Federation(eqx.Module):
     def from_dataset(
         cls,
         data: FederatedDataset,
-        objective: Objective,
+        objective: TaskObjective,
         mesh: Mesh | None = None,
         parts: ModelParts | None = None,
     ) -> Federation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from headstart.algorithms.cohort import cohort_of
+from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Algorithm, Memory, State
 from headstart.keys import Keys
 from headstart.simulation.federation import Federation
@@ -34,6 +34,6 @@ def run_rounds_slowly(
             task = federation.training_task(jnp.asarray(i))
             reply, memories[i], _ = client_update(sent, memories[i], task, keys.client(k, i))
             replies.append(reply)
-        cohort = cohort_of(replies, asked=active, exist=federation.known, rule=algorithm.rule)
+        cohort = build_cohort(replies, asked=active, exist=federation.known, rule=algorithm.rule)
         state, _ = algorithm.server_update(state, cohort, keys.server(k))
     return state, memories

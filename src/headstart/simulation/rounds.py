@@ -17,13 +17,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from headstart.algorithms.cohort import combined
+from headstart.algorithms.cohort import combine_replies
 from headstart.algorithms.contract import Algorithm, Cohort, Info, Memory, Part, Reply, State
 from headstart.keys import Keys
 from headstart.simulation.federation import Federation
 from headstart.simulation.layout import AXIS, Layout
 from headstart.simulation.sampling import choose_clients
-from headstart.trees import Tree, add, all_finite, mean, weighted
+from headstart.trees import Tree, add, all_finite, apply_weight, divide_by_weight
 
 CAPACITY = 256
 """The most rounds one call of the program records."""
@@ -146,15 +146,15 @@ def one_round(
     if algorithm.rule is None:
         sums, memory = _summed(answer, memory, groups, layout)
         cohort = Cohort(
-            mean(sums.update, sums.weight),
-            {name: mean(*part) for name, part in sums.parts.items()},
+            divide_by_weight(sums.update, sums.weight),
+            {name: divide_by_weight(*part) for name, part in sums.parts.items()},
             jnp.int32(active), active, federation.known,
         )  # fmt: skip
         clients = {name: value / active for name, value in sums.info.items()}
         bad = sums.bad_client
     else:
         answers, memory = _side_by_side(answer, memory, groups, layout, active)
-        cohort = combined(
+        cohort = combine_replies(
             answers.reply, algorithm.rule, answered=jnp.int32(active), asked=active,
             exist=federation.known,
         )  # fmt: skip
@@ -177,9 +177,9 @@ def _summed(
         weight = jnp.where(real, reply.weight, 0.0)
         parts = {n: Part(p.value, jnp.where(real, p.weight, 0.0)) for n, p in reply.parts.items()}
         return _Sums(
-            weighted(reply.update, weight),
+            apply_weight(reply.update, weight),
             weight,
-            {name: Part(weighted(value, own), own) for name, (value, own) in parts.items()},
+            {name: Part(apply_weight(value, own), own) for name, (value, own) in parts.items()},
             {name: jnp.where(real, value, 0.0) for name, value in info.items()},
             bad,
         ), mine

@@ -14,8 +14,8 @@ from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
 from headstart.keys import Keys
 from headstart.models.model import Model
-from headstart.models.objectives import Given, objective_for
-from headstart.parts import Parts, Prepared, prepare, prepared_algorithm
+from headstart.models.objectives import ObjectiveLike, make_objective
+from headstart.parts import Parts, TrainingSetup, prepare_algorithm, prepare_training
 from headstart.simulation.constant import ConstantAnswer, constant_answer
 from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
 from headstart.simulation.federation import Federation
@@ -63,14 +63,14 @@ class Simulation:
         layout: Layout | str | None = None,
         evaluate_at_most: int | None = None,
         parts: Parts | None = None,
-        objective: Given = None,
+        objective: ObjectiveLike = None,
     ) -> None:
         """Refuse settings that cannot work together, and put the data on the devices.
 
         ``layout`` is chosen by the size of the network unless it is given; of more known or new
         clients than ``evaluate_at_most``, that many drawn at random are evaluated.
         """
-        self.objective = objective_for(model, data.schema, objective)
+        self.objective = make_objective(model, data.schema, objective)
         largest = int(np.max(data.train_counts[: data.known_clients]))
         if algorithm.largest_batch > largest:
             raise ConfigError(
@@ -78,7 +78,7 @@ class Simulation:
                 f"the largest has {largest} training examples; use at most that"
             )
         self.data, self.model, self.parts = data, model, parts or Parts()
-        self.algorithm = prepared_algorithm(self.parts, model, algorithm, data.schema)
+        self.algorithm = prepare_algorithm(self.parts, model, algorithm, data.schema)
         self._given = algorithm
         self.active = active_clients(participation, data.known_clients)
         self.evaluated = _some_of_each(data, evaluate_at_most, seed)
@@ -140,7 +140,7 @@ class Simulation:
 
     def gradient_norm_squared(self, progress: Progress) -> float:
         """‖∇F‖² where the algorithm says, over the evaluated known clients' training data."""
-        measured = self.algorithm.measured(self._on_mesh(progress).state)
+        measured = self.algorithm.gradient_norm_point(self._on_mesh(progress).state)
         known = self.evaluated[self.evaluated < self.data.known_clients]
         return float(
             gradient_norm_squared(
@@ -174,8 +174,10 @@ class Simulation:
         state = self.algorithm.init(self._prepared().params)
         return state, memory_for_all(self.algorithm, state, self.data.known_clients)
 
-    def _prepared(self) -> Prepared:
-        return prepare(self.parts, self.model, self._given, self._init_key, self.data.schema)
+    def _prepared(self) -> TrainingSetup:
+        return prepare_training(
+            self.parts, self.model, self._given, self._init_key, self.data.schema
+        )
 
     def _layout(self, wanted: Layout | str | None) -> Layout:
         if isinstance(wanted, Layout):

@@ -14,7 +14,7 @@ import tomli_w
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
 from headstart.models.model import Model
-from headstart.options import as_table, build
+from headstart.options import build_from_table, to_table
 from headstart.testing.behaviour_checks import (
     cost_problems,
     engine_problems,
@@ -22,7 +22,13 @@ from headstart.testing.behaviour_checks import (
     reply_problems,
 )
 from headstart.testing.bench import Bench
-from headstart.testing.problems import ContractError, Problem, Stopped, calling, reason
+from headstart.testing.problems import (
+    CheckStopped,
+    ContractError,
+    Problem,
+    describe_error,
+    report_errors_as_problems,
+)
 from headstart.testing.structure_checks import structure_problems
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -69,12 +75,12 @@ def algorithm_problems(
         return [Problem("class", f"does not define {', '.join(missing)}", "write these methods")]
     problems = [*_class_problems(cls)]
     try:
-        with calling("options"):
+        with report_errors_as_problems("options"):
             instance = algorithm() if inspect.isclass(algorithm) else algorithm
             problems += _option_problems(instance)
-        with calling("set-up"):
+        with report_errors_as_problems("set-up"):
             bench = Bench.of(instance, data, model)
-    except Stopped as stopped:
+    except CheckStopped as stopped:
         return [*problems, stopped.problem]
     structural = list(_until_stopped(structure_problems(bench)))
     if structural:
@@ -89,9 +95,9 @@ def algorithm_problems(
 def _until_stopped(check: Iterator[Problem]) -> Iterator[Problem]:
     """The problems of a check, and what ended it if it cannot go on."""
     try:
-        with calling("rounds"):
+        with report_errors_as_problems("rounds"):
             yield from check
-    except Stopped as stopped:
+    except CheckStopped as stopped:
         yield stopped.problem
 
 
@@ -126,24 +132,24 @@ def _undocumented(cls: type) -> bool:
 
 
 def _option_problems(algorithm: Algorithm) -> Iterator[Problem]:
-    table = {name: value for name, value in as_table(algorithm).items() if _fits_a_file(value)}
-    if len(table) < len(as_table(algorithm)):
+    table = {name: value for name, value in to_table(algorithm).items() if _fits_a_file(value)}
+    if len(table) < len(to_table(algorithm)):
         return  # an object that only Python code can make
     read = tomllib.loads(tomli_w.dumps(table))
     try:
-        again = build(type(algorithm), read, "algorithm")
+        again = build_from_table(type(algorithm), read, "algorithm")
     except Exception as error:
         yield Problem(
             "options",
-            f"written to a file and read again they are refused: {reason(error)}",
+            f"written to a file and read again they are refused: {describe_error(error)}",
             "annotate each option with its type",
         )
         return
-    for name, value in as_table(algorithm).items():
-        if as_table(again).get(name) != value:
+    for name, value in to_table(algorithm).items():
+        if to_table(again).get(name) != value:
             yield Problem(
                 "options",
-                f"{name}={value!r} becomes {as_table(again).get(name)!r} in a file",
+                f"{name}={value!r} becomes {to_table(again).get(name)!r} in a file",
                 f"annotate {name} with its type, and do not change it in __init__",
             )
 

@@ -14,9 +14,9 @@ from headstart.errors import DivergedError
 from headstart.keys import adaptation_start, adaptation_step
 from headstart.simulation.reference import run_rounds_slowly
 from headstart.simulation.simulation import Progress
-from headstart.testing.bench import Bench, client_round
+from headstart.testing.bench import Bench, run_client
 from headstart.testing.gradient_counting import CountingObjective, Counts
-from headstart.testing.problems import Problem, farthest, identical, not_finite
+from headstart.testing.problems import Problem, are_identical, find_largest_gap, find_not_finite
 from headstart.trees import Tree
 
 ROUNDS, PIECES = 4, (1, 2, 1)
@@ -32,11 +32,13 @@ def reply_problems(bench: Bench, *, draws: bool) -> Iterator[Problem]:
     """Numbers, keys and rows of one client's round."""
     algorithm, params, task = bench.algorithm, bench.params, bench.task()
     key, other_key = jax.random.key(KEY), jax.random.key(OTHER_KEY)
-    run = _compiled(client_round)
+    run = _compiled(run_client)
     first = run(algorithm, params, task, key)
     reply, memory, info = first
     parts = {"reply": reply, "memory": memory, "info": info}
-    broken = next((f"{name}.{not_finite(p)}" for name, p in parts.items() if not_finite(p)), "")
+    broken = next(
+        (f"{name}.{find_not_finite(p)}" for name, p in parts.items() if find_not_finite(p)), ""
+    )
     if broken:
         yield Problem(
             "client_update",
@@ -52,26 +54,26 @@ def reply_problems(bench: Bench, *, draws: bool) -> Iterator[Problem]:
             f"{weight:g}, and a server refuses a reply with another weight",
             "reply with self.weight_of(task.count)",
         )
-    again = _compiled(client_round)(algorithm, params, task, key)
-    if not identical(first, again):
+    again = _compiled(run_client)(algorithm, params, task, key)
+    if not are_identical(first, again):
         yield Problem(
             "client_update",
             "two calls with the same arguments differ",
             "take all randomness from the key, and keep nothing outside of state and memory",
         )
-    if draws and identical(first[:2], run(algorithm, params, task, other_key)[:2]):
+    if draws and are_identical(first[:2], run(algorithm, params, task, other_key)[:2]):
         yield Problem(
             "client_update",
             "another key gives the same reply and memory",
-            "draw batches with the key (task.batch, task.draws); if every step uses all rows, "
+            "draw batches with the key (task.batch, task.draw_rows); if every step uses all rows, "
             "call check_algorithm(…, draws=False)",
         )
     alone = run(algorithm, params, bench.alone(), key)
-    if not identical(first, alone):
+    if not are_identical(first, alone):
         yield Problem(
             "client_update",
             "the result changes with the rows of other clients",
-            "take examples only through task.batch, task.batches, task.take and task.shuffled",
+            "take examples only through task.batch, task.batches, task.take and task.shuffle_rows",
         )
 
 
@@ -81,7 +83,7 @@ def personal_problems(bench: Bench) -> Iterator[Problem]:
     key = jax.random.key(KEY)
     run = _compiled(_personal_models)
     asked, by_hand = run(algorithm, params, bench.task(client), key)
-    broken = not_finite(asked)
+    broken = find_not_finite(asked)
     if broken:
         yield Problem(
             "personal_model",
@@ -89,29 +91,29 @@ def personal_problems(bench: Bench) -> Iterator[Problem]:
             "personal_start must serve a client with the memory that init_memory gives",
         )
         return
-    if farthest(asked[0], asked[STEPS])[1] == 0:
+    if find_largest_gap(asked[0], asked[STEPS])[1] == 0:
         yield Problem(
             "personal_step",
             "adaptation does not change the model of a new client",
             "move the model by a gradient step on the client's examples",
         )
-    if farthest(asked, by_hand)[1] > ROUNDING:
+    if find_largest_gap(asked, by_hand)[1] > ROUNDING:
         yield Problem(
             "personalize",
             "it differs from personal_start followed by personal_step",
             "do not replace it: the engines take the steps themselves",
         )
-    if not identical(asked, run(algorithm, params, bench.alone(client), key)[0]):
+    if not are_identical(asked, run(algorithm, params, bench.alone(client), key)[0]):
         yield Problem(
             "personal_step",
             "the result changes with the rows of other clients",
-            "take examples only through task.batch, task.batches, task.take and task.shuffled",
+            "take examples only through task.batch, task.batches, task.take and task.shuffle_rows",
         )
 
 
 def cost_problems(bench: Bench) -> Iterator[Problem]:
     """Gradients as declared."""
-    algorithm, (updates, step) = bench.algorithm, counted(bench)
+    algorithm, (updates, step) = bench.algorithm, count_gradients(bench)
     for examples, counts in updates.items():
         declared = algorithm.gradients_per_update(examples)
         if declared not in _accepted(counts):
@@ -123,11 +125,11 @@ def cost_problems(bench: Bench) -> Iterator[Problem]:
         yield _miscounted("gradients_per_step", "personal_step", declared, step)
 
 
-def counted(bench: Bench) -> tuple[dict[int, Counts], Counts]:
+def count_gradients(bench: Bench) -> tuple[dict[int, Counts], Counts]:
     """Gradients of ``client_update`` by the client's examples, and of ``personal_step``."""
     algorithm, params = bench.algorithm, bench.params
     objective = CountingObjective(bench.federation.objective)
-    update, step = _compiled(client_round), _compiled(_one_step)
+    update, step = _compiled(run_client), _compiled(_one_step)
     key, updates = jax.random.key(KEY), {}
     for client in (SMALL, LARGE):
         task = bench.task_with(objective, client)
@@ -159,7 +161,7 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
     )
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)
     for what, fast, slow in (("state", whole.state, state), ("memory", whole.memory, stacked)):
-        leaf, gap = farthest(fast, slow)
+        leaf, gap = find_largest_gap(fast, slow)
         if gap > ROUNDING:
             yield Problem(
                 "rounds",
@@ -171,7 +173,7 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
     pieces = engine.start()
     for count in PIECES:
         pieces = engine.advance(_stored(pieces), count)
-    if not identical((whole.state, whole.memory), (pieces.state, pieces.memory)):
+    if not are_identical((whole.state, whole.memory), (pieces.state, pieces.memory)):
         yield Problem(
             "rounds",
             f"{ROUNDS} rounds in pieces of {', '.join(map(str, PIECES))} differ from {ROUNDS} "

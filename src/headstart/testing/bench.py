@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import cohort_of
-from headstart.algorithms.contract import Algorithm, Cohort, Objective, Reply, Task
+from headstart.algorithms.cohort import build_cohort
+from headstart.algorithms.contract import Algorithm, Cohort, Reply, Task, TaskObjective
 from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.models import mlp
@@ -34,7 +34,7 @@ class Bench(NamedTuple):
     @classmethod
     def of(cls, algorithm: Algorithm, data: FederatedDataset | None, model: Model | None) -> Bench:
         """With small data and a small network where none are given."""
-        data = small_clients(algorithm.largest_batch) if data is None else data
+        data = make_small_clients(algorithm.largest_batch) if data is None else data
         model = mlp([4]) if model is None else model
         engine = Simulation(data, model, algorithm, participation=PARTICIPATION, seed=0)
         federation = Federation.from_dataset(data, engine.federation.objective)
@@ -44,7 +44,7 @@ class Bench(NamedTuple):
         """A client's."""
         return self.federation.training_task(jnp.int32(client))
 
-    def task_with(self, objective: Objective, client: int) -> Task:
+    def task_with(self, objective: TaskObjective, client: int) -> Task:
         """The same with another objective."""
         task = self.task(client)
         return Task(objective, task.examples, task.start, task.count, task.most)
@@ -67,7 +67,7 @@ class Bench(NamedTuple):
         return self.engine.data.clients - 1
 
 
-def small_clients(largest_batch: int) -> FederatedDataset:
+def make_small_clients(largest_batch: int) -> FederatedDataset:
     """Clients of different sizes, each with its own rule from features to classes."""
     rng = np.random.default_rng(0)
     parts = []
@@ -81,13 +81,13 @@ def small_clients(largest_batch: int) -> FederatedDataset:
     return from_clients(parts, Schema(shape=(FEATURES,), classes=CLASSES), new_clients=NEW)
 
 
-def cohort_with(algorithm: Algorithm, reply: Reply) -> Cohort:
+def make_cohort(algorithm: Algorithm, reply: Reply) -> Cohort:
     """A cohort in which everybody gave this reply."""
     count = 1 if algorithm.rule is None else max(1, algorithm.rule.needs())
-    return cohort_of([reply] * count, asked=count, exist=KNOWN, rule=algorithm.rule)
+    return build_cohort([reply] * count, asked=count, exist=KNOWN, rule=algorithm.rule)
 
 
-def client_round(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> tuple[Any, ...]:
+def run_client(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> tuple[Any, ...]:
     """Reply, memory and info of a client in the first round."""
     state = algorithm.init(params)
     sent = algorithm.broadcast(state, jax.random.fold_in(key, 0))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from headstart.algorithms.contract import Batch, Objective
+from headstart.algorithms.contract import Batch, TaskObjective
 from headstart.trees import Tree, dot
 
 
@@ -41,7 +41,7 @@ class CountingObjective:
 
     first_layer = None
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: TaskObjective) -> None:
         self._gradients: list[None] = []
         self._products: list[None] = []
         self._loss = _counted(objective.loss, self._gradients, self._products)

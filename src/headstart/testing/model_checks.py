@@ -15,14 +15,14 @@ from jaxtyping import Array
 from headstart.data.schema import Schema
 from headstart.errors import ConfigError
 from headstart.testing.problems import (
+    CheckStopped,
     ContractError,
     Problem,
-    Stopped,
-    calling,
-    difference,
-    farthest,
-    identical,
-    not_finite,
+    are_identical,
+    describe_difference,
+    find_largest_gap,
+    find_not_finite,
+    report_errors_as_problems,
 )
 from headstart.trees import Tree, norm
 
@@ -52,17 +52,17 @@ def model_problems(model: Any, schema: Schema | None = None) -> list[Problem]:
     schema = DEFAULT if schema is None else schema
     problems: list[Problem] = []
     try:
-        with calling("class"):
+        with report_errors_as_problems("class"):
             model = model() if inspect.isclass(model) else model
         for name in ("init", "apply"):
             if not callable(getattr(model, name, None)):
-                raise Stopped(Problem(name, "is missing", f"write the method {name}"))
+                raise CheckStopped(Problem(name, "is missing", f"write the method {name}"))
         problems += _static_problems(model)
         params = _parameters(model, schema)
         problems += _output_problems(model, params, schema)
         if not problems:
             problems += _transform_problems(model, params, schema)
-    except Stopped as stopped:
+    except CheckStopped as stopped:
         problems.append(stopped.problem)
     return problems
 
@@ -73,7 +73,9 @@ def _static_problems(model: Any) -> Iterator[Problem]:
     try:
         hash(model)
     except TypeError as error:
-        raise Stopped(Problem("class", f"the model is not hashable ({error})", remedy)) from None
+        raise CheckStopped(
+            Problem("class", f"the model is not hashable ({error})", remedy)
+        ) from None
     if not dataclasses.is_dataclass(model):
         yield Problem("class", "the model is not a dataclass", remedy)
         return
@@ -88,7 +90,7 @@ def _parameters(model: Any, schema: Schema) -> Tree:
         params, again = (model.init(key, schema) for _ in range(2))
     except ConfigError as error:
         data = f"shape {schema.shape}, outputs {schema.outputs}, vocabulary {schema.vocabulary}"
-        raise Stopped(
+        raise CheckStopped(
             Problem(
                 "init",
                 f"it refuses data of {data}: {error}",
@@ -96,29 +98,31 @@ def _parameters(model: Any, schema: Schema) -> Tree:
             )
         ) from None
     except Exception as error:
-        with calling("init"):
+        with report_errors_as_problems("init"):
             raise error
     leaves = jax.tree_util.tree_leaves_with_path(params)
     if not leaves:
-        raise Stopped(Problem("init", "it gives no parameters", "return a tree of arrays"))
+        raise CheckStopped(Problem("init", "it gives no parameters", "return a tree of arrays"))
     for path, leaf in leaves:
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "value"
         is_array = isinstance(leaf, jax.Array | np.ndarray)
         if not is_array or not jnp.issubdtype(leaf.dtype, jnp.floating):
             kind = f"an array of {leaf.dtype}" if is_array else f"a {type(leaf).__name__}"
-            raise Stopped(
+            raise CheckStopped(
                 Problem(
                     "init",
                     f"parameter {name} is {kind}",
                     "parameters are arrays of floating-point numbers; keep the rest in the model",
                 )
             )
-    if not_finite(params):
-        raise Stopped(
-            Problem("init", f"parameter {not_finite(params)} is not finite", "draw finite numbers")
+    if find_not_finite(params):
+        raise CheckStopped(
+            Problem(
+                "init", f"parameter {find_not_finite(params)} is not finite", "draw finite numbers"
+            )
         )
-    if difference(params, again) or not identical(params, again):
-        raise Stopped(
+    if describe_difference(params, again) or not are_identical(params, again):
+        raise CheckStopped(
             Problem("init", "equal keys give other parameters", "take all randomness from the key")
         )
     return params
@@ -126,7 +130,7 @@ def _parameters(model: Any, schema: Schema) -> Tree:
 
 def _output_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Problem]:
     x = _inputs(schema)
-    with calling("apply"):
+    with report_errors_as_problems("apply"):
         outputs = model.apply(params, x)
     shapes: list[tuple[int, ...]] = [(BATCH, schema.outputs)]
     if schema.vocabulary:
@@ -134,21 +138,21 @@ def _output_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Probl
     if not hasattr(outputs, "shape") or tuple(outputs.shape) not in shapes:
         shape = getattr(outputs, "shape", type(outputs).__name__)
         wanted = " or ".join(map(str, shapes))
-        raise Stopped(
+        raise CheckStopped(
             Problem(
                 "apply",
                 f"{BATCH} examples of shape {schema.shape} give {shape}",
                 f"return an array of shape {wanted}: a row of outputs for every example",
             )
         )
-    if not_finite(outputs):
+    if find_not_finite(outputs):
         yield Problem(
             "apply", "outputs of the first parameters are not finite", "scale the first weights"
         )
         return
-    with calling("apply"):
+    with report_errors_as_problems("apply"):
         single = model.apply(params, x[:1])
-    if farthest(outputs[:1], single)[1] > ROUNDING:
+    if find_largest_gap(outputs[:1], single)[1] > ROUNDING:
         yield Problem(
             "apply",
             "the output for an example depends on the others in its batch",
@@ -163,29 +167,29 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
         return jnp.mean((model.apply(params, x) - 1.0) ** 2)
 
     plain = model.apply(params, x)
-    with calling("apply under jax.jit"):
+    with report_errors_as_problems("apply under jax.jit"):
         compiled = jax.jit(model.apply)(params, x)
-    if difference(plain, compiled) or farthest(plain, compiled)[1] > ROUNDING:
+    if describe_difference(plain, compiled) or find_largest_gap(plain, compiled)[1] > ROUNDING:
         yield Problem(
             "apply under jax.jit",
             "the compiled function gives other outputs",
             "compute with its arguments only: no random numbers, no state",
         )
-    with calling("apply under jax.vmap"):
+    with report_errors_as_problems("apply under jax.vmap"):
         both = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), params)
         mapped = jax.vmap(model.apply, in_axes=(0, None))(both, x)
-    if difference(plain, mapped[1]) or farthest(plain, mapped[1])[1] > ROUNDING:
+    if describe_difference(plain, mapped[1]) or find_largest_gap(plain, mapped[1])[1] > ROUNDING:
         yield Problem(
             "apply under jax.vmap",
             "several clients' models at once give other outputs than one by one",
             "use functions of jax.numpy, and no fixed number of axes of the parameters",
         )
-    with calling("gradient"):
+    with report_errors_as_problems("gradient"):
         gradient = jax.grad(loss)(params)
-    if not_finite(gradient):
+    if find_not_finite(gradient):
         yield Problem(
             "gradient",
-            f"the gradient in {not_finite(gradient)} is not finite",
+            f"the gradient in {find_not_finite(gradient)} is not finite",
             "look for square roots, logarithms and divisions at zero",
         )
         return
@@ -195,12 +199,12 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
             "it is zero in every parameter",
             "let the outputs depend on the parameters by differentiable functions",
         )
-    with calling("second derivative"):
+    with report_errors_as_problems("second derivative"):
         product = jax.jvp(jax.grad(loss), (params,), (gradient,))[1]
-    if not_finite(product):
+    if find_not_finite(product):
         yield Problem(
             "second derivative",
-            f"the Hessian-vector product in {not_finite(product)} is not finite",
+            f"the Hessian-vector product in {find_not_finite(product)} is not finite",
             "exact meta-gradients need it: use smooth functions such as elu or tanh",
         )
 

@@ -35,7 +35,7 @@ class ContractError(AssertionError):
         super().__init__(f"{name} does not keep the contract:{lines}")
 
 
-class Stopped(Exception):
+class CheckStopped(Exception):
     """A check that cannot go on, because of a problem that was found."""
 
     def __init__(self, problem: Problem) -> None:
@@ -44,17 +44,19 @@ class Stopped(Exception):
 
 
 @contextmanager
-def calling(where: str) -> Iterator[None]:
+def report_errors_as_problems(where: str) -> Iterator[None]:
     """What is raised inside becomes a problem of this place."""
     try:
         yield
-    except Stopped:
+    except CheckStopped:
         raise
     except Exception as error:
-        raise Stopped(Problem(where, f"raised {reason(error)}", _remedy(error))) from error
+        raise CheckStopped(
+            Problem(where, f"raised {describe_error(error)}", _remedy(error))
+        ) from error
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """The class of an error and its first line."""
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:LONGEST_REASON].rstrip(" :")
@@ -69,7 +71,7 @@ def _remedy(error: Exception) -> str:
     return "correct the method"
 
 
-def difference(expected: Any, found: Any) -> str:
+def describe_difference(expected: Any, found: Any) -> str:
     """The first difference between the structures, shapes or types of two trees, in words.
 
     >>> difference({"a": jnp.zeros(2)}, {"a": jnp.zeros(3)})
@@ -92,13 +94,13 @@ def difference(expected: Any, found: Any) -> str:
     return ""
 
 
-def identical(a: Any, b: Any) -> bool:
+def are_identical(a: Any, b: Any) -> bool:
     """Whether two trees agree to the bit."""
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.asarray(u).tobytes() == np.asarray(v).tobytes() for u, v in pairs)
 
 
-def farthest(a: Any, b: Any) -> tuple[str, float]:
+def find_largest_gap(a: Any, b: Any) -> tuple[str, float]:
     """The leaf in which two trees of the same structure differ most, and by how much.
 
     Differences are relative for numbers above 1, and infinite where one is not finite.
@@ -113,7 +115,7 @@ def farthest(a: Any, b: Any) -> tuple[str, float]:
     return worst
 
 
-def not_finite(tree: Any) -> str:
+def find_not_finite(tree: Any) -> str:
     """The name of the first leaf with a number that is not finite; empty if there is none."""
     for name, leaf in _leaves(tree).items():
         if not bool(jnp.all(jnp.isfinite(leaf))):

@@ -8,9 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from headstart.algorithms.contract import Algorithm, Measured, Part, Reply, Sent
-from headstart.testing.bench import Bench, cohort_with
-from headstart.testing.problems import Problem, Stopped, calling, difference
+from headstart.algorithms.contract import Algorithm, GradientNormPoint, Part, Reply, Sent
+from headstart.testing.bench import Bench, make_cohort
+from headstart.testing.problems import (
+    CheckStopped,
+    Problem,
+    describe_difference,
+    report_errors_as_problems,
+)
 
 STRUCTURE_IS_KEPT = "return the same structure, shapes and types as before"
 
@@ -31,7 +36,9 @@ def structure_problems(bench: Bench) -> Iterator[Problem]:
 
     sent = _shapes("broadcast", algorithm, lambda a, *args: a.broadcast(*args), state, key)
     if not isinstance(sent, Sent):
-        raise Stopped(Problem("broadcast", f"returned {_kind(sent)}", "return Sent(params, extra)"))
+        raise CheckStopped(
+            Problem("broadcast", f"returned {_kind(sent)}", "return Sent(params, extra)")
+        )
 
     reply, after, info = _several(
         "client_update", "Reply, memory, info", 3,
@@ -46,7 +53,7 @@ def structure_problems(bench: Bench) -> Iterator[Problem]:
         return  # the server could not but fail with it
 
     def server_update(a: Algorithm, state: Any, reply: Reply, key: Any) -> Any:
-        return a.server_update(state, cohort_with(a, reply), key)
+        return a.server_update(state, make_cohort(a, reply), key)
 
     new_state, info = _several(
         "server_update", "state, info", 2,
@@ -74,9 +81,13 @@ def _models(algorithm: Algorithm, state: Any, params: Any) -> Iterator[Problem]:
     other = _shapes("with_model", algorithm, lambda a, *args: a.with_model(*args), state, params)
     yield from _kept("with_model", "the state", state, other)
     if algorithm.measures_gradient_norm:
-        measured = _shapes("measured", algorithm, lambda a, *args: a.measured(*args), state)
-        if not isinstance(measured, Measured):
-            yield Problem("measured", f"returned {_kind(measured)}", "return a Measured")
+        point = _shapes(
+            "gradient_norm_point", algorithm, lambda a, *args: a.gradient_norm_point(*args), state
+        )
+        if not isinstance(point, GradientNormPoint):
+            yield Problem(
+                "gradient_norm_point", f"returned {_kind(point)}", "return a GradientNormPoint"
+            )
 
 
 def _traced_options(algorithm: Algorithm) -> Iterator[Problem]:
@@ -85,7 +96,7 @@ def _traced_options(algorithm: Algorithm) -> Iterator[Problem]:
         if not isinstance(leaf, bool | int | float | complex | jax.Array) and not hasattr(
             leaf, "__array__"
         ):
-            raise Stopped(
+            raise CheckStopped(
                 Problem(
                     "options",
                     f"{name}={leaf!r} is not a number, and JAX cannot trace it",
@@ -102,7 +113,7 @@ def _traced_options(algorithm: Algorithm) -> Iterator[Problem]:
 
 
 def _numbers(algorithm: Algorithm) -> Iterator[Problem]:
-    with calling("gradients_per_update"):
+    with report_errors_as_problems("gradients_per_update"):
         counts = [algorithm.gradients_per_update(6), algorithm.gradients_per_step]
     for where, count, least in (
         ("gradients_per_update", counts[0], 0),
@@ -137,14 +148,14 @@ def _declared_memory(algorithm: Algorithm, memory: Any) -> Iterator[Problem]:
 
 def _reply(reply: Any, sent: Sent) -> Iterator[Problem]:
     if not isinstance(reply, Reply):
-        raise Stopped(
+        raise CheckStopped(
             Problem(
                 "client_update",
                 f"replied with {_kind(reply)}",
                 "return Reply(update, weight, parts)",
             )
         )
-    gap = difference(sent.params, reply.update)
+    gap = describe_difference(sent.params, reply.update)
     if gap and jax.tree.leaves(reply.update):
         yield Problem(
             "client_update",
@@ -153,12 +164,12 @@ def _reply(reply: Any, sent: Sent) -> Iterator[Problem]:
         )
     yield from _weight("the weight of the update", reply.weight)
     if not isinstance(reply.parts, Mapping):
-        raise Stopped(
+        raise CheckStopped(
             Problem("client_update", f"the parts are {_kind(reply.parts)}", "use a dict of Part")
         )
     for name, part in reply.parts.items():
         if not isinstance(part, Part):
-            raise Stopped(
+            raise CheckStopped(
                 Problem(
                     "client_update", f"part {name!r} is {_kind(part)}", "use Part(value, weight)"
                 )
@@ -177,7 +188,7 @@ def _weight(what: str, weight: Any) -> Iterator[Problem]:
 
 def _info(where: str, info: Any, *, needs_loss: bool) -> Iterator[Problem]:
     if not isinstance(info, Mapping):
-        raise Stopped(Problem(where, f"the info is {_kind(info)}", "return a dict of scalars"))
+        raise CheckStopped(Problem(where, f"the info is {_kind(info)}", "return a dict of scalars"))
     if needs_loss and "loss" not in info:
         yield Problem(
             where, "info has no loss", 'add {"loss": the mean training loss the client saw}'
@@ -190,13 +201,13 @@ def _info(where: str, info: Any, *, needs_loss: bool) -> Iterator[Problem]:
 
 
 def _kept(where: str, what: str, before: Any, after: Any) -> Iterator[Problem]:
-    gap = difference(before, after)
+    gap = describe_difference(before, after)
     if gap:
         yield Problem(where, f"{what} changes from round to round: {gap}", STRUCTURE_IS_KEPT)
 
 
 def _like_params(where: str, model: Any, params: Any) -> Iterator[Problem]:
-    gap = difference(params, model)
+    gap = describe_difference(params, model)
     if gap:
         yield Problem(
             where,
@@ -207,13 +218,13 @@ def _like_params(where: str, model: Any, params: Any) -> Iterator[Problem]:
 
 def _shapes(where: str, algorithm: Algorithm, method: Any, *args: Any) -> Any:
     """What the method returns, as shapes; step sizes are traced as the engines trace them."""
-    with calling(where):
+    with report_errors_as_problems(where):
         return jax.eval_shape(method, algorithm, *args)
 
 
 def _several(where: str, names: str, count: int, result: Any) -> tuple[Any, ...]:
     if not isinstance(result, tuple) or len(result) != count or hasattr(result, "_fields"):
-        raise Stopped(Problem(where, f"returned {_kind(result)}", f"return a tuple ({names})"))
+        raise CheckStopped(Problem(where, f"returned {_kind(result)}", f"return a tuple ({names})"))
     return result
 
 

@@ -34,7 +34,7 @@ from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
 from headstart.heterogeneity import as_points, draw_training_rows
 from headstart.models.model import Model
-from headstart.models.objectives import Given, Objective, objective_for
+from headstart.models.objectives import Objective, ObjectiveLike, make_objective
 from headstart.options import require_at_least, require_positive
 from headstart.theory.assumptions import Constants
 from headstart.trees import Tree, add, norm, scale, subtract
@@ -102,10 +102,10 @@ def estimate_constants(
     examples: int = 64,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
 ) -> Estimate:
     """Estimate the constants of a model on a federated data set at these parameters."""
-    objective = objective_for(model, data.schema, objective)
+    objective = make_objective(model, data.schema, objective)
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
     return estimate_at_points(
         example_losses(objective), sample, points, inner_lr=inner_lr, seed=seed, progress=progress
@@ -120,10 +120,10 @@ def compute_mean_loss(
     clients: int = 50,
     examples: int = 64,
     seed: int = 0,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
 ) -> float:
     """Return the mean loss of some clients: at the start an upper bound of F(w_0) − F*."""
-    losses = example_losses(objective_for(model, data.schema, objective))
+    losses = example_losses(make_objective(model, data.schema, objective))
     sample = sample_clients(data, clients=clients, examples=examples, seed=seed)
 
     def client(batch: Any, weights: Array) -> Array:
@@ -203,7 +203,7 @@ def estimate_sensitivity(
     pairs: int = 64,
     iterations: int = 8,
     seed: int = 0,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
 ) -> Sensitivity:
     """Estimate L_Z and ρ_Z from pairs of training examples of random clients."""
     require_at_least(1, pairs=pairs, iterations=iterations)
@@ -211,7 +211,7 @@ def estimate_sensitivity(
     rows = [draw_training_rows(data, rng, pairs) for _ in range(2)]
     one, other = (as_points(data, some, seed=seed) for some in rows)
     apart = np.linalg.norm(one - other, axis=1)
-    losses = example_losses(objective_for(model, data.schema, objective))
+    losses = example_losses(make_objective(model, data.schema, objective))
     batches = [(jnp.asarray(data.x[some]), jnp.asarray(data.y[some])) for some in rows]
     differences = [
         _pair_differences(losses, w, batches, jax.random.key(seed), iterations) for w in points

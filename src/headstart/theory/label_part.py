@@ -38,7 +38,7 @@ from jaxtyping import Array, Float
 from headstart.data.federated import FederatedDataset
 from headstart.heterogeneity import label_bound
 from headstart.models.model import Model
-from headstart.models.objectives import Given, objective_for
+from headstart.models.objectives import ObjectiveLike, make_objective
 from headstart.theory.estimation import Losses, example_losses, sample_clients
 from headstart.trees import Tree
 
@@ -110,7 +110,7 @@ def measure_label_part(
     clients: int,
     examples: int,
     seed: int = 0,
-    objective: Given = None,
+    objective: ObjectiveLike = None,
 ) -> LabelPart | None:
     """Measure the label part at w, on the examples ``estimate_constants`` uses for these arguments.
 
@@ -124,7 +124,7 @@ def measure_label_part(
     x, y = (np.asarray(part)[used] for part in sample.batch)
     if y.ndim > 1:
         return None
-    losses = example_losses(objective_for(model, data.schema, objective))
+    losses = example_losses(make_objective(model, data.schema, objective))
     return compute_label_part(
         gradient_products(losses, w, (x, y)), np.nonzero(used)[0], y, seed=seed
     )

@@ -14,7 +14,7 @@ from headstart.data.sources import (
     wisdm,
 )
 from headstart.data.sources.source import Source
-from headstart.extensions import find, instance_of
+from headstart.extensions import find_extension, require_instance
 
 SOURCES: dict[str, Source] = {
     module.SOURCE.name: module.SOURCE
@@ -34,4 +34,4 @@ SOURCES: dict[str, Source] = {
 
 def find_source(name: str, where: str) -> Source:
     """A source by its name: built in, an entry point, or ``package.module:SOURCE``."""
-    return find("source", name, SOURCES, where, instance_of(Source))
+    return find_extension("source", name, SOURCES, where, require_instance(Source))

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.data.example_pool import Pool, check_split, held_out
+from headstart.data.example_pool import Pool, check_split, count_held_out
 from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
 from headstart.data.sources.source import Source
@@ -112,7 +112,7 @@ class Synthetic:
 
     def parts(self, *, seed: int, test_fraction: float = 0.2) -> Iterator[FederatedDataset]:
         """All clients, a block at a time: for data larger than memory."""
-        train = self.examples - held_out(self.examples, test_fraction)
+        train = self.examples - count_held_out(self.examples, test_fraction)
         for first in range(0, self.clients, BLOCK):
             count = min(BLOCK, self.clients - first)
             block = self.block(first // BLOCK, seed=seed)
@@ -137,7 +137,7 @@ class Synthetic:
             rows = slice(row, row + len(part.y))
             x[rows], y[rows] = part.x, part.y
             row += len(part.y)
-        train = self.examples - held_out(self.examples, test_fraction)
+        train = self.examples - count_held_out(self.examples, test_fraction)
         return FederatedDataset(
             x=x,
             y=y,

@@ -14,7 +14,7 @@ from headstart.errors import ConfigError
 from headstart.experiments.configuration import Experiment, load_experiment
 from headstart.flower.deploy.federation_folder import give_data, write_federation
 from headstart.flower.federation_config import FederationConfig
-from headstart.models.objectives import target_of
+from headstart.models.objectives import find_target
 
 
 def make_federation(
@@ -93,5 +93,5 @@ def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None
         return read_schema(schema)
     if like is None:
         return plan.build_data().schema
-    target = target_of(plan.objective)
+    target = find_target(plan.objective)
     return read_path(like, Columns(label, "client"), natural=False, target=target).schema

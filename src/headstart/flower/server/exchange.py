@@ -21,7 +21,7 @@ from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.error_codes import CODES, NO_ANSWER_IN_TIME, NOT_THERE, meaning
 from headstart.flower.server.rejection import rejection
 from headstart.flower.server.session import Session, Update
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records.tensor_files import named_arrays
 
 
@@ -108,7 +108,7 @@ class HeadstartStrategy(Strategy):
         if len(exchange.updates) < self.needed:
             return None, None
         loss = session.advance(list(exchange.updates.values()))
-        model = named_arrays(whole(session.algorithm.model(session.state), session.parts))
+        model = named_arrays(merge_frozen(session.algorithm.model(session.state), session.parts))
         return wire.array_record(model), MetricRecord({"loss": loss})
 
     @property

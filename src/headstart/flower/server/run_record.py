@@ -24,7 +24,7 @@ from headstart.experiments import PersonalModel, results
 from headstart.flower.protocol.error_codes import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records import (
     ADAPTED_ON_TEST,
     ByteCounts,
@@ -168,7 +168,7 @@ class Ledger:
         self.folder.write_evaluations(self.evaluations)  # A hand-out replaces the last evaluation.
         summary = self._summary(scores)
         clients = results.client_results(scores, session.roster, options.adapt_steps)
-        params = whole(session.algorithm.model(session.state), session.parts)
+        params = merge_frozen(session.algorithm.model(session.state), session.parts)
         objective = session.experiment.objective
         model = PersonalModel(params, session.model, session.schema, objective)
         model.save(self.folder.model_file, algorithm=summary.algorithm)

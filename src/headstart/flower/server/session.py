@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import cohort_of, content_of, packed
+from headstart.algorithms.cohort import build_cohort, pack_update, reply_arrays
 from headstart.algorithms.contract import Info, Part, Reply, Sent, Task
 from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, DataError
@@ -23,7 +23,7 @@ from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol import encoding as wire
 from headstart.flower.protocol.encoding import Bounds, Parcel
 from headstart.keys import Keys
-from headstart.parts import prepare
+from headstart.parts import prepare_training
 from headstart.records.tensor_files import named_arrays, restore
 from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients
@@ -98,7 +98,7 @@ class Session:
             experiment, schema, federation, run,
         )  # fmt: skip
         self.model, self.keys = experiment.build_model(), Keys.from_seed(experiment.seed)
-        self.algorithm, params, self.parts = prepare(
+        self.algorithm, params, self.parts = prepare_training(
             experiment.parts, self.model, experiment.build_algorithm(), self.keys.init, schema
         )
         self.objective = experiment.build_objective(self.model, schema)
@@ -111,7 +111,7 @@ class Session:
         frame = self._reply_frame()
         self._update_frame = frame["update"]
         self.reply_frame = jax.eval_shape(
-            lambda: packed(
+            lambda: pack_update(
                 jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), frame),
                 self.algorithm.bits_per_number,
             )
@@ -255,7 +255,7 @@ class Session:
             # Models are compared, not updates: of these honest ones differ by large factors.
             moved = scale(update.reply.update, self.algorithm.update_scale)
             model = add(broadcast.params, moved)
-            norms[update.client] = _norm((model, content_of(update.reply)["parts"]))
+            norms[update.client] = _norm((model, reply_arrays(update.reply)["parts"]))
         middle = float(np.median(list(norms.values()))) if len(norms) >= 3 else np.inf
         found = {}
         for client, size in norms.items():
@@ -271,7 +271,7 @@ class Session:
         Summed in the order of the clients' numbers: who answers first does not matter.
         """
         ordered = sorted(updates, key=lambda update: update.client)
-        cohort = cohort_of(
+        cohort = build_cohort(
             [update.reply for update in ordered],
             asked=self.active,
             exist=self.roster.known_clients,
@@ -339,7 +339,7 @@ class Session:
             sent = self.algorithm.broadcast(state, self.keys.init)
             memory = self.algorithm.init_memory(state)
             task = Task(self.objective, (x, y), start, count, 1, self.parts)
-            return content_of(self.algorithm.client_update(sent, memory, task, self.keys.init)[0])
+            return reply_arrays(self.algorithm.client_update(sent, memory, task, self.keys.init)[0])
 
         return jax.eval_shape(reply, self.state, x, y, number, number)
 

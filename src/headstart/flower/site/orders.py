@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart.algorithms.cohort import content_of, packed
+from headstart.algorithms.cohort import pack_update, reply_arrays
 from headstart.algorithms.contract import Algorithm, Memory, State, Task
 from headstart.data.example_files import read_examples
 from headstart.data.federated import FederatedDataset, from_clients
@@ -34,8 +34,8 @@ from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.models.model import Model
 from headstart.models.objectives import Objective, build_objective
-from headstart.options import build
-from headstart.parts import Parts, Prepared, prepare, whole
+from headstart.options import build_from_table
+from headstart.parts import Parts, TrainingSetup, merge_frozen, prepare_training
 from headstart.records.tensor_files import named_arrays, read_checked, restore, write_checked
 from headstart.simulation.evaluation import score_client
 from headstart.trees import Tree, all_finite
@@ -71,13 +71,13 @@ class Assignment:
         except KeyError as error:
             raise DataError(f"the order lacks {error}; is the server of another version?") from None
 
-    def build(self) -> tuple[Model, Prepared, Schema]:
+    def build(self) -> tuple[Model, TrainingSetup, Schema]:
         """Model, what is trained of it, schema; ConfigError if this site does not know them."""
         model, schema = build_model(self.model), Schema.from_table(self.schema)
         algorithm = build_aggregated(self.algorithm, self.aggregation)
-        parts = build(Parts, self.parts, "parts")
+        parts = build_from_table(Parts, self.parts, "parts")
         key = Keys.from_seed(self.seed).init
-        return model, prepare(parts, model, algorithm, key, schema), schema
+        return model, prepare_training(parts, model, algorithm, key, schema), schema
 
     def build_objective(self, model: Model, schema: Schema) -> Objective:
         """Loss and metrics; ConfigError if this site does not know them."""
@@ -183,7 +183,7 @@ class _Work:
             self.memory.keep(self.round, mine)
         weights = {"": float(reply.weight)}
         weights |= {name: float(part.weight) for name, part in reply.parts.items()}
-        content = packed(content_of(reply), self.algorithm.bits_per_number)
+        content = pack_update(reply_arrays(reply), self.algorithm.bits_per_number)
         return named_arrays(content), weights, float(info["loss"])
 
     def scores(self, steps: list[int], *, most: int, on_test: bool) -> dict[str, Any]:
@@ -207,7 +207,9 @@ class _Work:
         write_checked(self.folder / "start.safetensors", content, header, START_FORMAT)
         key = self.keys.adaptation(self.assignment.client)
         personal = _personalized(self.algorithm, state, memory, self.task, key, steps)
-        model = PersonalModel(whole(personal, self.parts), self.model, self.schema, self.objective)
+        model = PersonalModel(
+            merge_frozen(personal, self.parts), self.model, self.schema, self.objective
+        )
         model.save(self.folder / PERSONAL, algorithm=self.algorithm.name)
 
     def _state(self) -> State:

@@ -17,7 +17,7 @@ from headstart.flower.federation_config import SiteConfig
 from headstart.flower.site.orders import PERSONAL, KeptStart, read_site_data
 from headstart.keys import Keys
 from headstart.options import require_at_least
-from headstart.parts import whole
+from headstart.parts import merge_frozen
 from headstart.records import PersonalResult
 from headstart.trees import all_finite
 
@@ -56,7 +56,10 @@ def personalize_site(
     adapt = jax.jit(algorithm.personalize)
     before, after = (
         PersonalModel(
-            whole(adapt(start.state, start.memory, task, key, n), parts), model, schema, objective
+            merge_frozen(adapt(start.state, start.memory, task, key, n), parts),
+            model,
+            schema,
+            objective,
         )
         for n in (0, steps)
     )

@@ -5,26 +5,26 @@ from headstart.models.objectives.multi_label import MultiLabel
 from headstart.models.objectives.objective import Measure, Objective, Score
 from headstart.models.objectives.objective_options import (
     OBJECTIVES,
-    Given,
+    ObjectiveLike,
     build_objective,
-    objective_for,
+    find_target,
+    make_objective,
     resolve_objective,
-    target_of,
 )
 from headstart.models.objectives.regression import Regression
 
 __all__ = [
     "OBJECTIVES",
     "Classification",
-    "Given",
     "Measure",
     "MultiLabel",
     "Objective",
+    "ObjectiveLike",
     "Regression",
     "Score",
     "Sequences",
     "build_objective",
-    "objective_for",
+    "find_target",
+    "make_objective",
     "resolve_objective",
-    "target_of",
 ]

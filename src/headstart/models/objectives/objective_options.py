@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headstart.errors import ConfigError
-from headstart.extensions import find, subclass_of
+from headstart.extensions import find_extension, require_subclass
 from headstart.models.model import Model
 from headstart.models.objectives.classification import Classification, Sequences
 from headstart.models.objectives.multi_label import MultiLabel
@@ -27,11 +27,11 @@ OBJECTIVES: dict[str, type[Objective]] = {
 _PARTS = ("model", "schema")
 
 Maker = Callable[[Model, Any], Objective]
-Given = Objective | Maker | str | Mapping[str, Any] | None
+ObjectiveLike = Objective | Maker | str | Mapping[str, Any] | None
 """An objective, what makes one of a model and a schema, a name, or an ``[objective]`` table."""
 
 
-def objective_for(model: Model, schema: DataSchema, given: Given = None) -> Objective:
+def make_objective(model: Model, schema: DataSchema, given: ObjectiveLike = None) -> Objective:
     """The objective for this model on these data; by default the one that fits the labels.
 
     >>> from headstart.data import Schema
@@ -57,7 +57,7 @@ def objective_for(model: Model, schema: DataSchema, given: Given = None) -> Obje
 def build_objective(table: Mapping[str, Any] | None, model: Model, schema: DataSchema) -> Objective:
     """The objective of an ``[objective]`` table."""
     table = resolve_objective(table or {})
-    cls = objective_class(table.pop("name", fitting(schema)))
+    cls = find_objective_class(table.pop("name", default_objective_name(schema)))
     return cls(model, schema, **_options(cls, table))
 
 
@@ -65,20 +65,22 @@ def resolve_objective(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table, checked as far as is possible without data; empty if it says nothing."""
     table = {key: value for key, value in table.items() if value not in (None, [], ())}
     name = table.pop("name", None)
-    known: type[Any] = Objective if name is None else objective_class(name)
+    known: type[Any] = Objective if name is None else find_objective_class(name)
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in _options(known, table).items()}
     return plain if name is None else {"name": name, **plain}
 
 
-def target_of(table: Mapping[str, Any]) -> Target:
+def find_target(table: Mapping[str, Any]) -> Target:
     """What labels an ``[objective]`` table asks for; classes if it names no objective."""
-    return objective_class(table["name"]).target if "name" in table else "class"
+    return find_objective_class(table["name"]).target if "name" in table else "class"
 
 
-def objective_class(name: Any) -> type[Objective]:
+def find_objective_class(name: Any) -> type[Objective]:
     """A built-in objective by its name, or another's (see :mod:`headstart.extensions`)."""
     name = convert(str, name, "objective.name")
-    return find("objective", name, OBJECTIVES, "objective.name", subclass_of(Objective))
+    return find_extension(
+        "objective", name, OBJECTIVES, "objective.name", require_subclass(Objective)
+    )
 
 
 def _options(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def _options(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: convert(hints[name], v, f"objective.{name}") for name, v in table.items()}
 
 
-def fitting(schema: DataSchema) -> str:
+def default_objective_name(schema: DataSchema) -> str:
     """The objective that fits the labels."""
     if schema.target != "class":
         return {"number": "regression", "labels": "multi-label"}[schema.target]

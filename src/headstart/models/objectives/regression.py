@@ -114,7 +114,7 @@ class Regression(Objective):
 
     def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch targets"]:
         """The squared error of every target."""
-        return (outputs - self.schema.decode_target(as_columns(y, outputs.dtype))) ** 2
+        return (outputs - self.schema.decode_target(add_target_axis(y, outputs.dtype))) ** 2
 
     def available(self) -> Sequence[Measure]:
         """Root mean squared error first."""
@@ -123,7 +123,7 @@ class Regression(Objective):
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
         """In the units of the stored labels."""
         answers = self.schema.restore_target(outputs)
-        return super().statistics(answers, as_columns(y, outputs.dtype))
+        return super().statistics(answers, add_target_axis(y, outputs.dtype))
 
     def predictions(self, outputs: Array) -> Array:
         """Numbers in the label's units; a single target has no axis of its own."""
@@ -136,6 +136,6 @@ class Regression(Objective):
         return np.asarray(self.schema.decode_target(jnp.asarray(mean, jnp.float32)[None]))[0]
 
 
-def as_columns(y: Array, dtype: np.dtype) -> Float[Array, "batch targets"]:
+def add_target_axis(y: Array, dtype: np.dtype) -> Float[Array, "batch targets"]:
     """One label per example as one column."""
     return (y[:, None] if y.ndim == 1 else y).astype(dtype)

@@ -1,0 +1,27 @@
+"""All studies by name, in the order of the page."""
+
+from __future__ import annotations
+
+from studies.alternative_readings import AlternativeReadings
+from studies.aruba import Aruba
+from studies.diagnosis_check import DiagnosisCheck
+from studies.equal_cost import EqualCost
+from studies.first_version import FirstVersion
+from studies.generalized import Generalized
+from studies.natural_clients import NaturalClients
+from studies.study import Study
+from studies.table1 import Table1
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Table1(),
+        EqualCost(),
+        Aruba(),
+        FirstVersion(),
+        Generalized(),
+        AlternativeReadings(),
+        NaturalClients(),
+        DiagnosisCheck(),
+    )
+}

@@ -1,0 +1,3 @@
+from stored_folders import make_comparison, make_run
+
+__all__ = ["make_comparison", "make_run"]

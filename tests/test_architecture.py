@@ -1,0 +1,80 @@
+"""The layouts and layers in the documents are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "headstart"
+
+
+def drawing() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw_layers", ROOT / "docs" / "draw_layers.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def top_level() -> set[str]:
+    """Packages and modules directly in the package, without private underscores."""
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    return {name.lstrip("_") for name in packages | modules}
+
+
+def block_after(path: str, heading: str) -> str:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = re.search(rf"\n## {heading}\n.*?```\n(.*?)```", text, re.DOTALL)
+    assert found is not None, f"{path} has no block under {heading}"
+    return found.group(1)
+
+
+def exists(path: Path) -> bool:
+    """Whether a file or folder is there, public or private."""
+    return path.exists() or (path.parent / f"_{path.name}").exists()
+
+
+def layout() -> list[str]:
+    """The paths in the layout block; entries below a folder are indented."""
+    paths, folder = [], ""
+    for line in block_after("docs/design.md", "Layout").splitlines():
+        name = line.split()[0]
+        if not line.startswith(" "):
+            folder = name
+        paths.append(name if not line.startswith(" ") else folder + name)
+    return paths
+
+
+@pytest.mark.parametrize("path", layout())
+def test_everything_in_the_layout_exists(path: str) -> None:
+    assert exists(ROOT / path)
+
+
+def test_the_layout_names_every_top_level_package_and_module() -> None:
+    inside = [Path(path) for path in layout() if path.startswith("src/headstart/")]
+    assert {path.stem for path in inside} - {"headstart", "__init__"} == top_level()
+
+
+def test_the_layers_in_contributing_are_those_of_the_import_contract() -> None:
+    lines = block_after("CONTRIBUTING.md", "Layers").splitlines()
+    written = [[name.strip() for name in line.split("  ")[0].split("|")] for line in lines]
+    assert written == drawing().read_layers()
+    assert {name for layer in written for name in layer} == top_level()
+
+
+def test_the_picture_of_the_layers_is_that_of_the_import_contract() -> None:
+    """``python docs/draw_layers.py`` draws it again."""
+    module = drawing()
+    assert module.PICTURE.read_text() == module.draw(module.read_layers())
+
+
+def test_modules_named_in_the_text_of_the_architecture_page_exist() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:[a-z_]+/)+|[a-z_]+/[a-z_/]+\.py)`", text):
+        assert exists(PACKAGE / name) or exists(ROOT / name), name

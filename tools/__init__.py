@@ -1,0 +1,1 @@
+"""Tools for working on Headstart; not part of the package."""
