@@ -59,11 +59,11 @@ class RunSummary(ScoredRecord, VersionedRecord):
     data: str = ""
     """The data in words."""
     data_digest: str = ""
+    rounds: int
     clients: ClientCounts
     evaluated_clients: ClientCounts | None = None
     active_clients: int | None = None
     """Clients in a round."""
-    rounds: int
     stopped_early: str | None = None
     """Why the run ended before its last round, if it did."""
     seed: int
