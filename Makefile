@@ -98,3 +98,6 @@ endef
 
 reproduction-page: .venv/.base  ## docs/reproduction.md from the stored results; runs nothing
 	$(BIN)/headstart reproduce --only-page --page docs/reproduction.md
+
+reference: .venv/.base  ## docs/reference.md from the docstrings of the public names
+	$(BIN)/python -m tools.reference

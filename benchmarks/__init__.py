@@ -1,1 +1,1 @@
-"""How fast Headstart's engine is, measured against others at the same work: see README.md."""
+"""The speed of Headstart's engine compared with other programs: see README.md."""

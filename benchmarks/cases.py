@@ -79,7 +79,7 @@ class Case:
         """Multiplications and additions in matrix products, no others counted.
 
         Forward, gradient of the weights, gradient of the input: three products per layer, two in
-        the first one, where nobody asks for the gradient of the input.
+        the first one, where the gradient of the input is not needed.
         """
         first, *later = (layer.products for layer in self.layers)
         return 2 * BATCH * (2 * first + 3 * sum(later))

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,10 @@ from headstart.flower.deploy.flower_processes import (
     write_connection,
 )
 from headstart.flower.deploy.local_trial import DEFAULT, start_sites
-from headstart.flower.deploy.new_federation import federation_of_clients
+from headstart.flower.deploy.new_federation import make_federation_of_clients
 from headstart.flower.federation_config import LOOPBACK
-from headstart.flower.server.run_record import ROUNDS as EVENTS
-from headstart.flower.server.run_record import follow
+from headstart.flower.server.run_record import EVENTS_FILE
+from headstart.records.federation_events import RoundEnded, follow_events
 
 TURNS, EXCHANGES = 2, 8
 RESULT = Path(__file__).parent / "results" / "federation.json"
@@ -98,28 +99,28 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def main() -> None:
-    """Turns of both apps on the same nodes, then the whole command."""
+    """Let both apps take turns on the same nodes, then time the whole command."""
     with tempfile.TemporaryDirectory() as scratch:
-        empty, ours = measured(Path(scratch))
-        whole = whole_command(Path(scratch))
+        empty, ours = measure_exchanges(Path(scratch))
+        command = time_command(Path(scratch))
     result = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "empty_seconds": empty,
         "headstart_seconds": ours,
         "overhead_seconds": statistics.median(ours) - statistics.median(empty),
-        **whole,
+        **command,
     }
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    write_section("federation", told(result))
-    print(told(result))
+    write_section("federation", describe(result))
+    print(describe(result))
 
 
-def measured(scratch: Path) -> tuple[list[float], list[float]]:
-    """Seconds of every exchange but each turn's first, which starts things up and compiles."""
+def measure_exchanges(scratch: Path) -> tuple[list[float], list[float]]:
+    """Return the seconds of every exchange but each turn's first, which compiles."""
     folder = scratch / "federation"
     plan = Experiment.from_table({**DEFAULT, "rounds": EXCHANGES})
     address = f"{LOOPBACK}:{free_port()}"
-    federation = federation_of_clients(folder, plan, address=address, insecure=False)
+    federation = make_federation_of_clients(folder, plan, address=address, insecure=False)
     app = scratch / "empty"
     for name, text in (
         ("pyproject.toml", PYPROJECT),
@@ -144,18 +145,19 @@ def measured(scratch: Path) -> tuple[list[float], list[float]]:
             time.sleep(1.0)
             empty += json.loads(times.read_text())[1:]
             out = scratch / f"run-{turn}"
-            submit(folder, out, resume=False, hand_out=False)
+            submit(folder, out, {"wait-for-all": True})
             wait_for((out / "summary.json").exists)
-            events = [event for _, event in follow(out / EVENTS, 0)]
-            ours += [e["seconds"] for e in events if e["event"] == "round" and e["done"]][1:]
+            events = [event for _, event in follow_events(out / EVENTS_FILE, 0)]
+            rounds = [event for event in events if isinstance(event, RoundEnded) and event.done]
+            ours += [event.seconds for event in rounds[1:]]
     finally:
         end(list(sites.values()))
         end([server])
     return empty, ours
 
 
-def whole_command(scratch: Path) -> dict[str, Any]:
-    """``headstart federate up`` with four clients and ten rounds, by the clock."""
+def time_command(scratch: Path) -> dict[str, Any]:
+    """Time ``headstart federate up`` with four clients and ten rounds."""
     command = [sys.executable, "-m", "headstart.cli.main", "federate", "up", "--clients", "4"]
     begin = time.monotonic()
     subprocess.run(
@@ -166,17 +168,17 @@ def whole_command(scratch: Path) -> dict[str, Any]:
     return {"up_seconds": seconds, "up_rounds": summary["rounds"], "bytes": summary["bytes"]}
 
 
-def wait_for(true: Any) -> None:
-    """Until it is so, or it takes too long."""
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds."""
     until = time.monotonic() + PATIENCE
-    while not true():
+    while not condition():
         if time.monotonic() > until:
-            raise TimeoutError("the federation did not get on")
+            raise TimeoutError("the federation made no progress")
         time.sleep(0.2)
 
 
-def told(result: dict[str, Any]) -> str:
-    """The result in a few lines."""
+def describe(result: dict[str, Any]) -> str:
+    """Return the result in a few lines."""
     empty, ours = (sorted(result[k]) for k in ("empty_seconds", "headstart_seconds"))
     rows = [
         f"| {name} | {len(values)} | {values[0]:.2f} | {statistics.median(values):.2f} "

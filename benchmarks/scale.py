@@ -80,7 +80,7 @@ def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
         offsets=offsets,
         train_counts=data.train_counts[:known],
         schema=data.schema,
-        validated=True,  # nobody has edited the files, and reading them all would take a while
+        validated=True,  # the files are unchanged, and reading them all would take a while
     )
     algorithm = PerFedAvg(
         inner_lr=INNER_LR, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS, batch_size=BATCH
@@ -199,7 +199,7 @@ def watched(process: int | str) -> Iterator[dict[str, float]]:
 
 
 def ask(do: str, **details: Any) -> Content:
-    """Have one job done in a process of its own."""
+    """Run one job in a separate process."""
     command = [sys.executable, "-m", "benchmarks.scale", "--child"]
     done = subprocess.run(
         [*command, json.dumps({"do": do, **details})], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -212,7 +212,7 @@ def ask(do: str, **details: Any) -> Content:
 
 @contextlib.contextmanager
 def stored(folder: Path | None, clients: int) -> Iterator[Path]:
-    """The folder with the data set, made by the product and removed again if none is given."""
+    """Yield the folder with the data set; generate and remove it if none is given."""
     with contextlib.ExitStack() as stack:
         if folder is None:
             parent = stack.enter_context(tempfile.TemporaryDirectory())

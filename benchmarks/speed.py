@@ -74,7 +74,7 @@ class Child:
         return json.loads(line) if line else stop(f"{self.name} has failed; its error is above")
 
     def close(self) -> None:
-        """It ends when nobody talks to it any more."""
+        """Close the connection, which ends the process."""
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

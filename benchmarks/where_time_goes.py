@@ -162,7 +162,7 @@ def classifier(every: dict[str, Operation], case: Case) -> Callable[[Operation],
         if op.multiplications:
             large = op.multiplications >= LARGE * largest
             return "large products" if large else "small products"
-        # A loop's tuple is an argument of nobody, so a stored array seen here is read here.
+        # A loop's tuple is not an argument, so a stored array seen here is read here.
         if any(shape[:1] == (stored,) for _, shape in seen) and "gather" in opcodes:
             return "batches: gather, decode"
         if RANDOM.search(scopes) or all(t[0] == "u" for t, _ in results):

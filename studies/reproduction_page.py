@@ -1,4 +1,4 @@
-"""The page that shows what the papers report beside what we measure, made from stored results."""
+"""Write the page that compares the papers' results with ours, from the stored results."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def draw_svg(panels: Sequence[Panel]) -> bytes:
 
 
 def verdict_table(sections: Mapping[str, Section]) -> str:
-    """All claims with their verdicts; the evidence stands in the sections."""
+    """Return all claims with their verdicts; the sections have the evidence."""
     rows = [
         [f"{claim.text} ([{name}](#{_anchor(STUDIES[name].title)}))", f"**{claim.verdict}**"]
         for name, section in sections.items()

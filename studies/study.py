@@ -1,7 +1,7 @@
-"""What a reproduction consists of: pieces to run, and a section of the page made from them.
+"""What a study consists of: pieces to run, and a section of the page made from their results.
 
 A piece is one training run: a cell of a table or a curve of a figure, with one seed. A study names
-its pieces; what is done is kept, so it can be stopped anywhere and taken up again.
+its pieces. Finished pieces are stored, so a study can be interrupted and resumed at any time.
 """
 
 from __future__ import annotations

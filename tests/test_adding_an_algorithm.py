@@ -20,7 +20,7 @@ from test_docs import blocks
 from headstart import FedAvg, Local
 from headstart.errors import ConfigError
 from headstart.experiments import RunDirectory, load_experiment, load_run, run_experiment
-from headstart.flower.server.server_app import conduct
+from headstart.flower.server import conduct
 from headstart.simulation import Simulation
 from headstart.testing import check_algorithm
 from headstart.trees import add

@@ -1,1 +1,1 @@
-"""Programs that train by the same algorithm, each run in a process of its own by ``serve``."""
+"""Programs that train by the same algorithm, each run in a separate process by ``serve``."""

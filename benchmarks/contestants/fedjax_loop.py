@@ -39,7 +39,7 @@ class Contestant:
         }
 
     def run(self, rounds: int) -> dict[str, Any]:
-        """Rounds further in the same training."""
+        """Run more rounds of the same training."""
         start = time.perf_counter()
         for _ in range(rounds):
             self.training.round()

@@ -50,7 +50,7 @@ class Contestant:
     """See ``serve.Contestant``."""
 
     def __init__(self) -> None:
-        """Take the whole machine, which has to happen before JAX looks at it."""
+        """Use all cores, which must be set before JAX starts."""
         use_all_cores()
 
     def prepare(self, case: Case, method: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Contestant:
         }
 
     def run(self, rounds: int) -> dict[str, Any]:
-        """Rounds further in the same training."""
+        """Run more rounds of the same training."""
         progress = self.progress._replace(log={})
         start = time.perf_counter()
         self.progress = self.simulation.advance(progress, rounds)

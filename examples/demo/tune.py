@@ -1,10 +1,10 @@
-"""Tune the demo's step sizes: the same grid for every method, no held-out example looked at.
+"""Tune the demo's step sizes: the same grid for every method, without held-out examples.
 
-    python examples/demo/tune.py            (minutes; --local-steps 10 for the table beside it)
+    python examples/demo/tune.py            (minutes; --local-steps 10 for the other table)
 
 Each point of the grid is trained on the known clients' training splits, split again, with seeds
-the demo does not use; new clients and held-out examples take no part. The grid and the best points
-are written to ``tuning.json`` beside the experiment files, which carry the best points.
+that the demo does not use. New clients and held-out examples are not used. The grid and the best
+points are written to ``tuning.json``; the experiment files contain the best points.
 """
 
 from __future__ import annotations

@@ -1,20 +1,38 @@
-"""What can go wrong, as one small tree.
+"""The errors that Headstart raises on purpose, as one small tree.
 
-    HeadstartError                 anything we raise on purpose; str() is one clear line
-    ├── InputError                 the user can mend it: the command line exits with 2
+    HeadstartError                 base of all; str() is one clear line
+    ├── InputError                 the user can correct it: the command line exits with 2
     │   ├── ConfigError            an option is unknown, missing or out of range
     │   ├── DataError              a data file is missing, damaged or does not fit
     │   └── OutputError            the output folder is taken, or cannot be written
     ├── CheckpointError            a checkpoint is damaged or belongs to another run
     ├── ProcessLostError           one of several processes that share a run has ended early
-    └── DivergedError              training produced numbers that are not finite
+    ├── DivergedError              training produced numbers that are not finite
+    │
+    │   in headstart.flower, where a federation runs:
+    ├── SiteError                  the worker of a site could not answer
+    ├── SupersededError            another process has resumed the run: this one must stop
+    └── FederationError            too few sites, or too few usable answers
 
+    ContractError                  in headstart.testing; an AssertionError, for tests
     DataWarning                    data that can be used, but most likely not as intended
 
 Every message says what was wrong, the value received and what to do.
 """
 
 from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DataWarning",
+    "DivergedError",
+    "HeadstartError",
+    "InputError",
+    "OutputError",
+    "ProcessLostError",
+]
 
 
 class HeadstartError(Exception):

@@ -22,6 +22,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +63,8 @@ def find_extension(
     """What a name stands for; ``where`` is the option that names it.
 
     >>> from headstart.algorithms import ALGORITHMS, Algorithm
-    >>> find("algorithm", "fedavg", ALGORITHMS, "algorithm.name", subclass_of(Algorithm)).__name__
+    >>> fits = require_subclass(Algorithm)
+    >>> find_extension("algorithm", "fedavg", ALGORITHMS, "algorithm.name", fits).__name__
     'FedAvg'
     """
     if name in builtin:
@@ -77,6 +79,23 @@ def find_extension(
     return found
 
 
+def collect_builtin(package: str, requirement: Requirement) -> dict[str, Any]:
+    """Return the named classes that the modules of a package define, sorted by name.
+
+    A class counts if it fits the requirement and sets a ``name`` of its own. So adding a component
+    to the package is adding a file.
+    """
+    collected: dict[str, Any] = {}
+    for info in pkgutil.iter_modules(sys.modules[package].__path__):
+        module = importlib.import_module(f"{package}.{info.name}")
+        for thing in vars(module).values():
+            own = inspect.isclass(thing) and thing.__module__ == module.__name__
+            name = thing.__dict__.get("name") if own else None
+            if isinstance(name, str) and not requirement(thing):
+                collected[name] = thing
+    return dict(sorted(collected.items()))
+
+
 def available_names(kind: str, builtin: Mapping[str, Any]) -> list[str]:
     """Every name that needs no module path: built in, then entry points."""
     offered = {point.name for point in _entry_points(kind)}
@@ -86,7 +105,7 @@ def available_names(kind: str, builtin: Mapping[str, Any]) -> list[str]:
 def load_object(path: str, where: str) -> Any:
     """The object at ``"package.module:name"``, or one clear line.
 
-    >>> load("math:tau", "here")
+    >>> load_object("math:tau", "here")
     6.283185307179586
     """
     return _load(path, f"{where}={path!r}")

@@ -17,6 +17,17 @@ from jaxtyping import PyTree
 
 from headstart.errors import ConfigError
 
+__all__ = [
+    "Joining",
+    "broadcast_from_leader",
+    "count_cores",
+    "is_leader",
+    "join",
+    "use_all_cores",
+    "use_compilation_cache",
+    "use_cores",
+]
+
 JOIN_SECONDS = 120
 """How long a process waits for the others when it starts."""
 

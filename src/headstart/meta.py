@@ -25,6 +25,15 @@ from headstart.errors import ConfigError
 from headstart.first_layer import FirstLayer
 from headstart.trees import Scalar, Tree, add, choose_leaves, scale, subtract, zeros_like
 
+__all__ = [
+    "MetaBatches",
+    "exact_product",
+    "gradient_evaluations",
+    "hessian_free_product",
+    "meta_gradient",
+    "meta_value_and_gradient",
+]
+
 Method = Literal["exact", "first-order", "hessian-free"]
 METHODS: tuple[str, ...] = get_args(Method)
 Loss = Callable[[Tree, Any], Array]

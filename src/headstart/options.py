@@ -15,6 +15,17 @@ from typing import Any, TypeVar
 
 from headstart.errors import ConfigError
 
+__all__ = [
+    "build_from_table",
+    "choose",
+    "convert",
+    "refuse_unknown",
+    "require_at_least",
+    "require_one_of",
+    "require_positive",
+    "to_table",
+]
+
 T = TypeVar("T")
 LARGEST = 2**31 - 1
 """Counts live in 32-bit integers."""

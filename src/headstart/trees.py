@@ -10,6 +10,26 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+__all__ = [
+    "add",
+    "all_finite",
+    "apply_weight",
+    "choose_leaves",
+    "clip_norm",
+    "divide_by_weight",
+    "dot",
+    "leaf_names",
+    "mix",
+    "norm",
+    "random_like",
+    "scale",
+    "select_leaves",
+    "size",
+    "subtract",
+    "where",
+    "zeros_like",
+]
+
 Tree: TypeAlias = PyTree[Array]
 Scalar: TypeAlias = Any  # a Python number or a traced scalar
 

@@ -9,7 +9,7 @@ from typing import Any
 from flower.local_grid import LocalGrid
 
 from headstart.experiments.configuration import Experiment
-from headstart.flower.deploy.federation_folder import give_data, write_federation
+from headstart.flower.deploy.federation_folder import write_federation, write_site_data
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.site.client_app import app
 
@@ -41,6 +41,6 @@ def federation_in(folder: Path, plan: Experiment, **options: Any) -> LocalGrid:
     late = names[data.known_clients :]
     config = FederationConfig(sites=tuple(known), late=tuple(late), **options)
     write_federation(folder, plan, data.schema, config, own_data=False)
-    give_data(folder, names, data)
+    write_site_data(folder, names, data)
     sites = {name: folder / "sites" / name / "site.toml" for name in names}
     return LocalGrid(dict.fromkeys(names, app), sites)

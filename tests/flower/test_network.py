@@ -33,10 +33,11 @@ from headstart.flower.deploy.flower_processes import (
     write_connection,
 )
 from headstart.flower.federation_config import FederationConfig, SiteConfig
-from headstart.flower.protocol import encoding as wire
-from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.orders import Site
-from headstart.flower.site.worker_socket import listening
+from headstart.flower.federation_errors import WorkerError
+from headstart.flower.protocol.encoding import encode
+from headstart.flower.protocol.messages import WireMessage
+from headstart.flower.site.order_execution import Site, read_order
+from headstart.flower.site.worker_socket import AnswerBytes, listen
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 PLAN: dict[str, Any] = {
@@ -155,7 +156,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     running.kill_server()
     assert running.ended("serve") == 1
     assert "was ended by signal 9" in running.said()
-    assert "go on with: headstart federate serve f --resume --out one" in running.said()
+    assert "resume with: headstart federate serve f --resume --out one" in running.said()
     running.serve("one", "--resume")
     assert running.ended("serve") == 0, running.said()
     assert "1 of them done (resumed)" in running.said() or "2 of them" in running.said()
@@ -188,7 +189,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     running.join(3)
     running.until(lambda: "joining" in running.said("site-3"))
     config.write_text(re.sub(r"min_sites = \d+", "min_sites = 2", config.read_text()))
-    running.serve("two", "--hand-out")
+    running.serve("two", "--distribute")
     assert running.ended("serve") == 0, running.said()
     assert (running.folder / "two/model.safetensors").read_bytes() == model
 
@@ -200,20 +201,20 @@ LIES: list[Callable[[np.ndarray], np.ndarray]] = [
 ]
 
 
-def lying_worker(site: Site) -> Callable[[Parcel], Parcel]:
+def lying_worker(site: Site) -> AnswerBytes:
     """A site that fails once, then lies three times, then behaves."""
-    orders: list[Parcel] = []
+    orders: list[WireMessage] = []
 
-    def answer(order: Parcel) -> Parcel:
-        orders.append(order)
+    def answer(content: bytes) -> bytes:
+        orders.append(read_order(content))
         if len(orders) == 1:
-            return wire.parcel({"failed": "ValueError"}, {})
-        honest = site.answer(order)
+            raise WorkerError("ValueError")
+        honest = site.answer(orders[-1])
         if len(orders) > 1 + len(LIES):
-            return honest
+            return encode(honest)
         lie = LIES[len(orders) - 2]
-        arrays = {name: lie(array) for name, array in wire.tensors(honest).items()}
-        return wire.parcel(honest.text, arrays)
+        tensors = {name: lie(array) for name, array in honest.tensors.items()}
+        return encode(honest.model_copy(update={"tensors": tensors}))
 
     return answer
 
@@ -227,7 +228,7 @@ def test_raising_lying_leaving(tmp_path: Path) -> None:
     try:
         for number in (0, 1):
             running.join(number)
-        with listening(Path(site.work), lying_worker(Site(site))):
+        with listen(Path(site.work), lying_worker(Site(site))):
             running.serve("run")
             running.until(lambda: (tmp_path / "f/logs/server.pid").exists())
             node = start_site_node(running, site, file)

@@ -197,7 +197,7 @@ def test_the_same_numbers_give_the_same_page(tmp_path: Path, make_run: Maker) ->
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, headstart.report; "
-        "print(sorted({'matplotlib', 'plotly', 'jinja2', 'rich'} & set(sys.modules)))"
+        "print(sorted({'jax', 'matplotlib', 'plotly', 'jinja2', 'rich'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))

@@ -2,8 +2,19 @@
 
 from headstart.aggregation.chain import AggregatedAlgorithm, with_aggregation
 from headstart.aggregation.interfaces import AggregationRule, AggregationStep
-from headstart.aggregation.rules import RULES, GeometricMedian, Krum, Median, TrimmedMean
-from headstart.aggregation.steps import STEPS, Clip, Noise, Quantise
+from headstart.aggregation.rules import GeometricMedian, Krum, Median, TrimmedMean
+from headstart.aggregation.steps import Clip, Noise, Quantise
+from headstart.extensions import collect_builtin, require_subclass
+
+RULES: dict[str, type[AggregationRule]] = collect_builtin(
+    __name__, require_subclass(AggregationRule)
+)
+"""Every built-in rule by the name an experiment file uses; without one it is the weighted mean."""
+
+STEPS: dict[str, type[AggregationStep]] = collect_builtin(
+    __name__, require_subclass(AggregationStep)
+)
+"""Every built-in step by the name an experiment file uses."""
 
 __all__ = [
     "RULES",

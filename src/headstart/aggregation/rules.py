@@ -133,9 +133,3 @@ def squared_distances(replies: Tree) -> Float[Array, "clients clients"]:
         return jax.vmap(lambda other: squared_norm(add(other, mine, -1.0)))(replies)
 
     return jax.lax.map(row, replies)
-
-
-RULES: dict[str, type[AggregationRule]] = {
-    rule.name: rule for rule in (GeometricMedian, Krum, Median, TrimmedMean)
-}
-"""Every built-in rule by the name an experiment file uses; without one it is the weighted mean."""

@@ -117,7 +117,3 @@ class Noise(AggregationStep):
         noise = random_like(key, cohort.update, jax.random.normal)
         update = jax.tree.map(lambda u, n: (u + share * n).astype(u.dtype), cohort.update, noise)
         return cohort._replace(update=update), state
-
-
-STEPS: dict[str, type[AggregationStep]] = {step.name: step for step in (Clip, Noise, Quantise)}
-"""Every built-in step by the name an experiment file uses."""

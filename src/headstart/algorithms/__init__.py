@@ -1,37 +1,32 @@
 """Federated algorithms, one file each.
 
-Every final :class:`Algorithm` in this folder is found by itself and can be named in an experiment
-file: adding an algorithm is adding a file.
+Headstart finds every final :class:`Algorithm` in this folder, and an experiment file can name it:
+adding an algorithm is adding a file. One line below also makes it importable from here.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-
+from headstart.algorithms.algorithm_wrapper import AlgorithmWrapper
 from headstart.algorithms.apfl import APFL
 from headstart.algorithms.aruba import ARUBA
 from headstart.algorithms.averaging import Averaging, Context
-from headstart.algorithms.contract import Algorithm, Cohort, Part, Reply, Sent, Task
+from headstart.algorithms.contract import (
+    Algorithm,
+    Cohort,
+    GradientNormPoint,
+    Part,
+    Reply,
+    Sent,
+    Task,
+    TaskObjective,
+)
 from headstart.algorithms.fedavg import FedAvg
 from headstart.algorithms.local import Local
 from headstart.algorithms.local_training import LocalTraining, PlainAdaptation, descend
 from headstart.algorithms.per_fedavg import PerFedAvg
+from headstart.extensions import collect_builtin, require_subclass
 
-
-def _find() -> dict[str, type[Algorithm]]:
-    found = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
-        for thing in vars(module).values():
-            own = inspect.isclass(thing) and thing.__module__ == module.__name__
-            if own and issubclass(thing, Algorithm) and not inspect.isabstract(thing):
-                found[thing.name] = thing
-    return dict(sorted(found.items()))
-
-
-ALGORITHMS = _find()
+ALGORITHMS: dict[str, type[Algorithm]] = collect_builtin(__name__, require_subclass(Algorithm))
 """Every algorithm by the name an experiment file uses."""
 
 __all__ = [
@@ -39,10 +34,12 @@ __all__ = [
     "APFL",
     "ARUBA",
     "Algorithm",
+    "AlgorithmWrapper",
     "Averaging",
     "Cohort",
     "Context",
     "FedAvg",
+    "GradientNormPoint",
     "Local",
     "LocalTraining",
     "Part",
@@ -51,5 +48,6 @@ __all__ = [
     "Reply",
     "Sent",
     "Task",
+    "TaskObjective",
     "descend",
 ]

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from headstart.first_layer import FirstLayer
 from headstart.keys import adaptation_start, adaptation_step
@@ -46,15 +46,41 @@ Info = dict[str, Float[Array, ""]]
 Weights = Literal["uniform", "examples"]
 
 
+class ExampleScores(Protocol):
+    """What an evaluation adds up over the examples of a batch."""
+
+    @property
+    def loss(self) -> Float[Array, " batch"]:
+        """The loss of every example."""
+
+    @property
+    def statistics(self) -> Float[Array, "batch width"]:
+        """What the metrics are computed from, for every example."""
+
+    @property
+    def finite(self) -> Bool[Array, " batch"]:
+        """Whether the outputs for an example are finite."""
+
+
 class TaskObjective(Protocol):
-    """What a client minimises."""
+    """What a client minimises, and how its model is scored."""
 
     @property
     def first_layer(self) -> FirstLayer | None:
         """The first layer, if its gradients need not be written out; None is always right."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
-        """Mean loss of the parameters on a batch."""
+        """Return the mean loss of the parameters on a batch."""
+
+    def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
+        """Return the loss of every example."""
+
+    def score(self, params: Tree, batch: Batch) -> ExampleScores:
+        """Return what an evaluation adds up."""
+
+    @property
+    def width(self) -> int:
+        """Length of the statistics of one example."""
 
 
 class ModelParts(eqx.Module):

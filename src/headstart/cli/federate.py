@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headstart.cli.options import Json, Out, Page, Settings
+
+if TYPE_CHECKING:
+    from headstart.records.federation_events import FederationEvent, RoundEnded
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,10 +47,10 @@ def init(
     ] = None,
     settings: Settings = None,
     sites: Annotated[
-        str | None, typer.Option(help="Names of the sites that train, with commas.")
+        str | None, typer.Option(help="Names of the sites that train, comma-separated.")
     ] = None,
     late: Annotated[
-        str, typer.Option(help="Names of sites that take no part in training, with commas.")
+        str, typer.Option(help="Names of sites that do not train, comma-separated.")
     ] = "",
     address: Annotated[
         str, typer.Option(help="HOST:PORT at which the sites reach the server.")
@@ -77,20 +82,20 @@ def init(
       headstart federate init wards heart.toml --sites north,south --late west --like columns.csv
     """
     _need_flower()
-    from headstart.flower.deploy.new_federation import make_federation
+    from headstart.flower.deploy import make_federation
 
     names = None if sites is None else tuple(_words(sites))
-    made = make_federation(
+    federation = make_federation(
         folder, experiment, settings or [], sites=names, late=tuple(_words(late)),
         address=address, like=like, label=label, schema_file=schema, min_sites=min_sites,
         insecure=insecure,
     )  # fmt: skip
-    count = len(made.sites) + len(made.late)
-    typer.echo(f"{folder}: a federation of {count} sites, server at {made.address}")
+    count = len(federation.sites) + len(federation.late)
+    typer.echo(f"{folder}: a federation of {count} sites, server at {federation.address}")
     typer.echo(f"what to do, step by step: {folder / 'README.md'}")
     quoted = shlex.quote(str(folder))
     typer.echo(f"next, at the server: headstart federate serve {quoted}")
-    first = shlex.quote(str(folder / "sites" / made.sites[0] / "site.toml"))
+    first = shlex.quote(str(folder / "sites" / federation.sites[0] / "site.toml"))
     typer.echo(f"and at each site:    headstart federate join {first}")
 
 
@@ -99,19 +104,20 @@ def serve(
     folder: Annotated[Path, typer.Argument(help="The federation's folder, as init wrote it.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/…")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+        bool, typer.Option("--resume", help="Resume the run in --out where it stopped.")
     ] = False,
     resume_if_started: Annotated[
         bool,
         typer.Option("--resume-if-started", help="As --resume if --out holds a run, else begin."),
     ] = False,
-    hand_out: Annotated[
+    distribute: Annotated[
         bool,
         typer.Option(
-            "--hand-out",
-            help="Do not train: give the finished model in --out to every site that is there.",
+            "--distribute",
+            help="Do not train: give the finished model in --out to every connected site.",
         ),
     ] = False,
+    hand_out: Annotated[bool, typer.Option("--hand-out", hidden=True)] = False,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
@@ -123,21 +129,22 @@ def serve(
 
       headstart federate serve hospitals --out runs/hospitals-001 --resume
 
-      headstart federate serve hospitals --out runs/hospitals-001 --hand-out
+      headstart federate serve hospitals --out runs/hospitals-001 --distribute
     """
     _need_flower()
     from headstart.errors import ConfigError
-    from headstart.flower.deploy.serving import serve as serve_run
+    from headstart.flower.deploy import serve as serve_run
     from headstart.records import next_free
 
-    if out is None and (resume or hand_out or resume_if_started):
-        raise ConfigError("--resume and --hand-out need --out: the folder of the run")
+    distribute = distribute or hand_out
+    if out is None and (resume or distribute or resume_if_started):
+        raise ConfigError("--resume and --distribute need --out: the folder of the run")
     run = out or next_free(Path("runs"), folder.resolve().name)
     resume = resume or (resume_if_started and (run / "config.toml").exists())
-    shown = Shown(as_json)
-    with _how_to_go_on(f"headstart federate serve {shlex.quote(str(folder))}", run):
-        serve_run(folder, run, shown.hear, resume=resume, hand_out=hand_out)
-    _results(run, page=page, as_json=as_json)
+    display = EventDisplay()
+    with _advise(f"headstart federate serve {shlex.quote(str(folder))}", run):
+        serve_run(folder, run, display.show, resume=resume, distribute=distribute)
+    _show_results(run, page=page, as_json=as_json)
 
 
 @app.command()
@@ -153,13 +160,10 @@ def join(
       headstart federate join site.toml
     """
     _need_flower()
-    from headstart.flower.deploy.joining import join as join_federation
-    from headstart.flower.deploy.joining import until_stopped
+    from headstart.flower.deploy import join as join_federation
+    from headstart.flower.deploy.joining import stop_on_signals
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    join_federation(site, say, until=until_stopped())
+    join_federation(site, _print_line, until=stop_on_signals())
 
 
 @app.command()
@@ -177,7 +181,7 @@ def personalize(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the site's own model from the start it got, here and without the server.
+    """Make the site's own model from the start it was given, without the server.
 
     Part of the data is kept aside: the model adapts on the rest and is scored on that part.
 
@@ -211,7 +215,7 @@ def up(
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the federation in --out.")
+        bool, typer.Option("--resume", help="Resume the federation in --out.")
     ] = False,
     insecure: Insecure = False,
     page: Page = True,
@@ -229,81 +233,79 @@ def up(
       headstart federate up my.toml --set rounds=20 --out runs/mine
     """
     _need_flower()
-    from headstart.flower.deploy.local_trial import run_whole
+    from headstart.flower.deploy import run_local_trial
 
-    shown = Shown(as_json)
     chosen = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
-    run = run_whole(
+    run = run_local_trial(
         experiment, chosen, clients=clients, out=out, resume=resume, insecure=insecure,
-        hear=shown.hear, say=shown.say, trying=_how_to_go_on,
+        listener=EventDisplay().show, say=_print_line, advise=_advise,
     )  # fmt: skip
-    _results(run, page=page, as_json=as_json)
+    _show_results(run, page=page, as_json=as_json)
 
 
-class Shown:
-    """Events of a run as lines on standard error: a round takes seconds, a line each is right."""
+class EventDisplay:
+    """Shows events of a run as lines on standard error: a round takes seconds."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.rounds, self.quiet = 0, quiet
+    def __init__(self) -> None:
+        self.rounds = 0
 
-    def say(self, line: str) -> None:
-        """One line."""
-        print(line, file=sys.stderr, flush=True)
-
-    def hear(self, event: dict[str, Any]) -> None:
-        """An event of the run."""
-        line = self.line_of(event)
+    def show(self, event: FederationEvent) -> None:
+        """Print the line of an event, if it has one."""
+        line = self.line(event)
         if line:
-            self.say(line)
+            _print_line(line)
 
-    def line_of(self, event: dict[str, Any]) -> str:
-        """What to say of it; nothing if nothing."""
-        kind = event["event"]
-        if kind == "started":
-            self.rounds = event["rounds"]
-            done = event["round"]
-            return f"{self.rounds} rounds" + (f", {done} of them done (resumed)" if done else "")
-        if kind == "evaluated":
-            from headstart.records import Evaluation
+    def line(self, event: FederationEvent) -> str:
+        """Return the line of an event; empty if there is nothing to show."""
+        from headstart.records import federation_events as events
 
-            evaluation = Evaluation.from_table(event)
-            last = evaluation.round >= self.rounds
-            when = "in the end" if last else f"before round {evaluation.round + 1}"
-            return f"  {when}: {evaluation}"
-        if kind == "round":
-            return self._round(event)
-        if kind == "waiting":
-            return (
-                f"waiting for sites: {event['there']} there, {event['needed']} needed; absent: "
-                + ", ".join(event["absent"])
-            )
-        if kind == "again":
-            return f"round {event['round'] + 1} had too few answers; trying again"
-        if kind == "no key":
-            return f"{event['site']} has no public key in server/sites yet: it will be refused"
+        match event:
+            case events.RunStarted():
+                self.rounds = event.rounds
+                done = f", {event.round} of them done (resumed)" if event.round else ""
+                return f"{event.rounds} rounds{done}"
+            case events.Evaluated():
+                last = event.round >= self.rounds
+                return ("  in the end: " if last else f"  before round {event.round + 1}: ") + str(
+                    event
+                )
+            case events.RoundEnded():
+                return self._round_line(event)
+            case events.WaitingForSites():
+                return (
+                    f"waiting for sites: {event.there} there, {event.needed} needed; absent: "
+                    + ", ".join(event.absent)
+                )
+            case events.RoundRepeated():
+                return f"round {event.round + 1} had too few answers; trying again"
+            case events.KeyMissing():
+                return f"{event.site} has no public key in server/sites yet: it will be refused"
         return ""
 
-    def _round(self, event: dict[str, Any]) -> str:
-        last = event["round"] >= self.rounds
-        heard = event["scored"] if last else event["trained"]
-        troubles = [f"{', '.join(event[k])} {w}" for k, w in _TROUBLES.items() if event[k]]
-        troubles += [f"{name} rejected: {why}" for name, why in event["rejected"].items()]
-        head = "last evaluation" if last else f"round {event['round'] + 1} of {self.rounds}"
-        loss = "" if event["loss"] is None else f", loss {event['loss']:.3f}"
+    def _round_line(self, event: RoundEnded) -> str:
+        last = event.round >= self.rounds
+        head = "last evaluation" if last else f"round {event.round + 1} of {self.rounds}"
+        loss = "" if event.loss is None else f", loss {event.loss:.3f}"
         line = (
-            f"{head}: {_who(heard)}{loss}, {event['seconds']:.1f} s, "
-            f"{_bytes(event['bytes_down'])} down, {_bytes(event['bytes_up'])} up"
+            f"{head}: {_sites(event.scored if last else event.trained)}{loss}, "
+            f"{event.seconds:.1f} s, {_bytes(event.bytes_down)} down, {_bytes(event.bytes_up)} up"
         )
+        troubles = [f"{name} rejected: {why}" for name, why in event.rejected.items()]
+        if event.silent:
+            troubles.insert(0, f"{', '.join(event.silent)} did not answer in time")
+        if event.not_connected:
+            troubles.insert(0, f"{', '.join(event.not_connected)} not connected")
         return "\n  ! ".join([line, *troubles])
 
 
-def _who(names: list[str]) -> str:
-    """By name as long as they are few."""
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _sites(names: Sequence[str]) -> str:
+    """Return how many sites, and their names if they are few."""
     few = 0 < len(names) <= 5
     return f"{len(names)} sites" + (f" ({', '.join(names)})" if few else "")
-
-
-_TROUBLES = {"not_connected": "not connected", "silent": "did not answer in time"}
 
 
 def _bytes(count: float) -> str:
@@ -314,32 +316,27 @@ def _bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def _how_to_go_on(command: str, run: Path) -> Any:
-    """Whatever stops a run, say how to take it up again."""
-    from contextlib import contextmanager
-
-    from headstart.flower.protocol.error_codes import FederationError
+@contextmanager
+def _advise(command: str, run: Path) -> Iterator[None]:
+    """Whatever stops a run, say how to resume it."""
+    from headstart.flower.federation_errors import FederationError
     from headstart.records.checkpoint import checkpoint_files
 
-    @contextmanager
-    def trying() -> Any:
-        def advice() -> str:
-            if not checkpoint_files(run / "checkpoint"):
-                return "no round was completed"
-            return f"go on with: {command} --resume --out {shlex.quote(str(run))}"
+    def advice() -> str:
+        if not checkpoint_files(run / "checkpoint"):
+            return "no round was completed"
+        return f"resume with: {command} --resume --out {shlex.quote(str(run))}"
 
-        try:
-            yield
-        except FederationError as error:
-            raise FederationError(f"{error}; {advice()}") from None
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted; {advice()}", err=True)
-            raise typer.Exit(130) from None
-
-    return trying()
+    try:
+        yield
+    except FederationError as error:
+        raise FederationError(f"{error}; {advice()}") from None
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; {advice()}", err=True)
+        raise typer.Exit(130) from None
 
 
-def _results(run: Path, *, page: bool, as_json: bool) -> None:
+def _show_results(run: Path, *, page: bool, as_json: bool) -> None:
     from headstart.experiments.run_files import load_run
 
     result = load_run(run)

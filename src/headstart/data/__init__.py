@@ -25,6 +25,7 @@ from headstart.data.partition import (
 from headstart.data.schema import Schema
 from headstart.data.sources import SOURCES
 from headstart.data.sources import find_source as _find_source
+from headstart.data.sources.source import Source
 from headstart.data.sources.synthetic import Synthetic
 from headstart.data.store import StoreWriter, open_store, write_store
 from headstart.data.user_data import read_folder, read_table
@@ -37,6 +38,7 @@ __all__ = [
     "Partition",
     "Pool",
     "Schema",
+    "Source",
     "StoreWriter",
     "Synthetic",
     "class_groups",

@@ -38,7 +38,7 @@ class ArrayCard:
 def iterate_pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, np.ndarray]]:
     """First row and content of one run of rows after the other, each of about so many bytes.
 
-    >>> [(first, len(rows)) for first, rows in pieces(np.zeros((5, 2), np.int8), size=4)]
+    >>> [(first, len(rows)) for first, rows in iterate_pieces(np.zeros((5, 2), np.int8), size=4)]
     [(0, 2), (2, 2), (4, 1)]
     """
     row = array.dtype.itemsize * math.prod(array.shape[1:])

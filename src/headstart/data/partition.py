@@ -256,6 +256,7 @@ PARTITIONS: dict[str, type[Partition]] = {
     "natural": Natural,
     "iid": Iid,
 }
+"""Every partition by the name an experiment file uses."""
 
 class_groups = ClassGroups
 dirichlet = Dirichlet

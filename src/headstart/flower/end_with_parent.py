@@ -1,7 +1,7 @@
 """``python -m headstart.flower.end_with_parent PARENT COMMAND…``: end COMMAND when PARENT ends.
 
-Also when the parent is killed and can end nobody any more (on Linux; elsewhere it just runs).
-A program of its own, because a process with many threads must not run code between fork and exec.
+Also when the parent is killed (on Linux; elsewhere the command just runs). This is a program of
+its own because a process with many threads must not run code between fork and exec.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 def main(parent: int, command: list[str]) -> None:
     """Become the command."""
     end_with_parent()
-    if os.getppid() != parent:  # It ended before we could ask to be told.
+    if os.getppid() != parent:  # It ended before we could ask for the signal.
         sys.exit(0)
     os.execvp(command[0], command)
 

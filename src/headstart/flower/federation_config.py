@@ -18,24 +18,24 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FederationConfig:
-    """Who takes part, where the server is, and how patient it is."""
+    """Which sites take part, where the server is, and how long it waits."""
 
     address: str = f"{LOOPBACK}:9443"
     """Where the sites reach the server: host and port."""
     sites: tuple[str, ...] = ()
     """Sites that train; the order gives them their numbers, so only ever add at the end."""
     late: tuple[str, ...] = ()
-    """Sites that take no part in training and get their model at the end."""
+    """Sites that do not train and get their model at the end."""
     min_sites: int = 2
-    """A round needs so many answers: the mean of few tells the other sites much about each."""
+    """Usable answers a round needs: the mean of few tells the other sites much about each."""
     deadline: float = 600.0
     """Seconds a site has to answer."""
     wait: float = 600.0
     """Seconds the server waits for enough sites before it ends the run."""
     retries: int = 2
-    """How often a round is tried again that got too few answers."""
+    """How often a round with too few answers is tried again."""
     max_norm: float = 100.0
-    """An answer is rejected if its norm is so many times that of what was sent."""
+    """An answer is rejected if its norm is this many times that of what was sent."""
     insecure: bool = False
     """No TLS and no node keys: for trials on one machine only."""
 
@@ -70,13 +70,13 @@ class FederationConfig:
 
     @classmethod
     def read(cls, path: Path) -> FederationConfig:
-        """From a file, or one clear line."""
+        """Read the file."""
         return build_from_table(cls, _table(path, "a federation's folder"), path.name)
 
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """One site: what it is called, where its data lie, and how it reaches the server."""
+    """One site: its name, where its data are, and how it reaches the server."""
 
     name: str
     data: str
@@ -109,26 +109,26 @@ class SiteConfig:
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:
-        """From a file, with its paths made absolute; or one clear line."""
-        found = build_from_table(cls, _table(path, "a site's file, site.toml"), path.name)
+        """Read the file; its paths become absolute."""
+        config = build_from_table(cls, _table(path, "a site's file, site.toml"), path.name)
         here = path.absolute().parent
         return replace(
-            found,
-            data=str(here / found.data),
-            work=str(here / found.work),
-            certificate=str(here / found.certificate),
-            key=str(here / found.key),
+            config,
+            data=str(here / config.data),
+            work=str(here / config.work),
+            certificate=str(here / config.certificate),
+            key=str(here / config.key),
         )
 
 
 def refuse_name(name: str) -> None:
-    """A site's name is also a folder's."""
+    """Refuse a name that cannot be a folder's."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"site name {name!r}: use letters, digits, '.', '-' and '_'")
 
 
 def host_and_port(address: str, option: str) -> tuple[str, int]:
-    """An address in two parts."""
+    """Return the two parts of an address."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{option}={address!r} is not HOST:PORT, as in {LOOPBACK}:9443")
@@ -136,7 +136,7 @@ def host_and_port(address: str, option: str) -> tuple[str, int]:
 
 
 def as_toml(value: Any) -> str:
-    """One value as TOML writes it; a JSON text, list or number is TOML as well."""
+    """Return a value as TOML; a JSON text, list or number is TOML as well."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

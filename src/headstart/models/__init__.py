@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headstart.extensions import collect_builtin, require_methods
 from headstart.models.adapters import from_equinox, from_flax, from_functions
 from headstart.models.char_lstm import CharLSTM, char_lstm
 from headstart.models.cnn import CNN, cnn
@@ -23,13 +24,7 @@ from headstart.models.objectives import (
 )
 from headstart.models.squares_mlp import SquaresMLP, squares_mlp
 
-MODELS: dict[str, type[Any]] = {
-    "mlp": MLP,
-    "logistic": Logistic,
-    "cnn": CNN,
-    "char-lstm": CharLSTM,
-    "mlp-squares": SquaresMLP,
-}
+MODELS: dict[str, type[Any]] = collect_builtin(__name__, require_methods("init", "apply"))
 """Models by the name they have in an experiment file; their fields are the options."""
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -57,6 +58,8 @@ class CharLSTM:
     except the forget gate's, which is 1 so that memory outlives the first steps
     (Jozefowicz, Zaremba and Sutskever 2015).
     """
+
+    name: ClassVar[str] = "char-lstm"
 
     embedding: int = 8
     """Numbers that stand for one token."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -78,6 +79,8 @@ class CNN:
     Images are (height, width, channels). Each convolution halves height and width, rounded up.
     Weights begin Glorot-uniform, biases zero.
     """
+
+    name: ClassVar[str] = "cnn"
 
     channels: tuple[int, ...] = (16, 32)
     """Output channels of each convolution."""

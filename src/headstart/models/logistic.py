@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
@@ -20,6 +21,8 @@ class Logistic:
     is convex, so chance in the first weights would add nothing but variance between seeds; at
     zero every class is equally likely and the first loss is log(classes).
     """
+
+    name: ClassVar[str] = "logistic"
 
     @property
     def head(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
@@ -39,6 +40,8 @@ class MLP:
     L ↔ ``len(hidden)``, σ ↔ ``activation``. Weights begin Glorot-uniform, biases zero. With no
     hidden layer this is ``logistic`` with random first weights.
     """
+
+    name: ClassVar[str] = "mlp"
 
     hidden: tuple[int, ...] = (80, 60)
     """Units of each hidden layer."""

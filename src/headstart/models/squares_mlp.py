@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,8 @@ class SquaresMLP:
 
     e_y is 1 at the label and 0 elsewhere. First weights are W ~ N(0, 2 / fan in), b ~ N(0, 1).
     """
+
+    name: ClassVar[str] = "mlp-squares"
 
     hidden: tuple[int, ...] = (80, 60)
     """Units of each hidden layer."""

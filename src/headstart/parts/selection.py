@@ -95,7 +95,7 @@ def match_patterns(
 ) -> list[bool]:
     """Which of the labels a pattern selects; a pattern that selects none is a mistake.
 
-    >>> selected(["body"], ["a.w", "b.w"], ["b.*"], "trained")
+    >>> match_patterns(["body"], ["a.w", "b.w"], ["b.*"], "trained")
     [True, False]
     """
     chosen = [False] * len(labels)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headstart.atomic_files import append_line, clear_write_errors, write_json, write_text
-from headstart.data.schema import Schema
 from headstart.errors import InputError, OutputError
 from headstart.records.base import JsonTable, parse_file, parse_table
 from headstart.records.client_result import ClientResult, clients_from_csv, clients_to_csv
 from headstart.records.evaluation import Evaluation
 from headstart.records.run_summary import RunSummary
 from headstart.records.theory_bound import TheoryBound
+
+if TYPE_CHECKING:
+    from headstart.data.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class RunDirectory:
 
     def schema(self) -> Schema:
         """Read what an example looks like to the run's model."""
+        from headstart.data.schema import Schema  # needs JAX, which records do without
+
         return Schema.from_table(self._read_table("schema.json"))
 
     def summary(self) -> RunSummary:

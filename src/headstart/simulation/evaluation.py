@@ -74,7 +74,7 @@ def evaluate(
     """
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
-    objective: Objective = federation.objective  # type: ignore[assignment]
+    objective = federation.objective
     counts = np.asarray(federation.test_counts)
     parts = []
     for some in pieces(clients, most + 1, objective.width + 2):
@@ -230,7 +230,7 @@ def score_client(
 
 def sums_width(task: Task) -> int:
     """Numbers in a client's sums: the loss, the metrics' statistics, and what is not finite."""
-    return task.objective.width + 2  # type: ignore[attr-defined]
+    return task.objective.width + 2
 
 
 def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
@@ -242,7 +242,7 @@ def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
         real = place < task.count
         rows = task.start + jnp.where(real, place, 0)
         batch = jax.tree.map(lambda a: a[rows], task.examples)
-        score = task.objective.score(task.merge_frozen(params), batch)  # type: ignore[attr-defined]
+        score = task.objective.score(task.merge_frozen(params), batch)
         bad = ~(score.finite & jnp.isfinite(score.loss))
         ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
         middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)

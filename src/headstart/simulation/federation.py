@@ -8,9 +8,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, PyTree
 
-from headstart.algorithms.contract import ModelParts, Task, TaskObjective
+from headstart.algorithms.contract import ModelParts, Task
 from headstart.data.federated import FederatedDataset
 from headstart.errors import DataError
+from headstart.models.objectives import Objective
 from headstart.simulation.layout import aligned, mesh_of, replicate
 
 
@@ -22,7 +23,7 @@ def _power_of_two(least: int) -> int:
 class Federation(eqx.Module):
     """All clients' examples on the device; new clients have the highest numbers."""
 
-    objective: TaskObjective = eqx.field(static=True)
+    objective: Objective = eqx.field(static=True)
     known: int = eqx.field(static=True)
     examples: PyTree[Array]
     starts: Int[Array, " clients"]
@@ -37,7 +38,7 @@ class Federation(eqx.Module):
     def from_dataset(
         cls,
         data: FederatedDataset,
-        objective: TaskObjective,
+        objective: Objective,
         mesh: Mesh | None = None,
         parts: ModelParts | None = None,
     ) -> Federation:

@@ -41,7 +41,7 @@ def gradient_norm_squared(
         share = real / task.count
 
         def loss(w: Tree, batch: tuple[Array, Array]) -> Float[Array, ""]:
-            return jnp.vdot(share, task.objective.losses(w, batch))  # type: ignore[attr-defined]
+            return jnp.vdot(share, task.objective.losses(w, batch))
 
         inner = [batch] * inner_steps
         return meta_gradient(loss, w, MetaBatches(inner, batch, inner), inner_lr=inner_lr)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from headstart.algorithms.contract import Batch, TaskObjective
+from headstart.algorithms.contract import Batch, ExampleScores, TaskObjective
 from headstart.trees import Tree, dot
 
 
@@ -44,11 +44,25 @@ class CountingObjective:
     def __init__(self, objective: TaskObjective) -> None:
         self._gradients: list[None] = []
         self._products: list[None] = []
+        self._objective = objective
         self._loss = _counted(objective.loss, self._gradients, self._products)
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """The objective's loss."""
         return self._loss(params, batch)
+
+    def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
+        """Return the objective's losses; they are not counted."""
+        return self._objective.losses(params, batch)
+
+    def score(self, params: Tree, batch: Batch) -> ExampleScores:
+        """Return the objective's scores; they are not counted."""
+        return self._objective.score(params, batch)
+
+    @property
+    def width(self) -> int:
+        """The objective's."""
+        return self._objective.width
 
     def count(self, program: Callable[[], Any]) -> Counts:
         """What the program computes."""

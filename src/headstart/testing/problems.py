@@ -74,7 +74,7 @@ def _remedy(error: Exception) -> str:
 def describe_difference(expected: Any, found: Any) -> str:
     """The first difference between the structures, shapes or types of two trees, in words.
 
-    >>> difference({"a": jnp.zeros(2)}, {"a": jnp.zeros(3)})
+    >>> describe_difference({"a": jnp.zeros(2)}, {"a": jnp.zeros(3)})
     'leaf a has shape (3,) instead of (2,)'
     """
     wanted, given = _leaves(expected), _leaves(found)

@@ -1,37 +1,32 @@
-"""The data sets Headstart knows by name; one file each."""
+"""The data sets Headstart knows by name.
+
+Every module here that defines ``SOURCE`` is one: adding a data set is adding a file.
+"""
 
 from __future__ import annotations
 
-from headstart.data.sources import (
-    cifar10,
-    digits,
-    fashion_mnist,
-    heart_disease,
-    mnist,
-    qmnist_writers,
-    shakespeare,
-    synthetic,
-    wisdm,
-)
+import importlib
+import pkgutil
+
 from headstart.data.sources.source import Source
 from headstart.extensions import find_extension, require_instance
 
-SOURCES: dict[str, Source] = {
-    module.SOURCE.name: module.SOURCE
-    for module in (
-        digits,
-        mnist,
-        fashion_mnist,
-        qmnist_writers,
-        cifar10,
-        shakespeare,
-        heart_disease,
-        wisdm,
-        synthetic,
-    )
-}
+
+def _collect_sources() -> dict[str, Source]:
+    """Return every source by its name; those that need no files come first."""
+    modules = [
+        importlib.import_module(f"{__name__}.{info.name}")
+        for info in pkgutil.iter_modules(__path__)
+    ]
+    sources = [module.SOURCE for module in modules if hasattr(module, "SOURCE")]
+    ordered = sorted(sources, key=lambda source: (bool(source.files), source.name))
+    return {source.name: source for source in ordered}
+
+
+SOURCES = _collect_sources()
+"""Every built-in source by the name an experiment file uses."""
 
 
 def find_source(name: str, where: str) -> Source:
-    """A source by its name: built in, an entry point, or ``package.module:SOURCE``."""
+    """Return a source by its name: built in, an entry point, or ``package.module:SOURCE``."""
     return find_extension("source", name, SOURCES, where, require_instance(Source))

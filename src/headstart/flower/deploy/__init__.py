@@ -1,1 +1,27 @@
-"""Federation folders, certificates and keys, and the processes of server and sites."""
+"""Federation folders, certificates and keys, and the processes of server and sites.
+
+new_federation       ``headstart federate init``
+serving              ``headstart federate serve``
+joining              ``headstart federate join``
+local_trial          ``headstart federate up``: everything on one machine
+federation_folder    what the folder of a federation holds; its templates
+certificates         certificates for the server, keys for the sites
+flower_processes     Flower's own processes and commands
+node_log             what the log of Flower's node says about its connection
+"""
+
+from headstart.flower.deploy.certificates import make_certificates, make_site_key
+from headstart.flower.deploy.joining import join
+from headstart.flower.deploy.local_trial import run_local_trial
+from headstart.flower.deploy.new_federation import make_federation, make_federation_of_clients
+from headstart.flower.deploy.serving import serve
+
+__all__ = [
+    "join",
+    "make_certificates",
+    "make_federation",
+    "make_federation_of_clients",
+    "make_site_key",
+    "run_local_trial",
+    "serve",
+]

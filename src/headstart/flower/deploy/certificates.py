@@ -1,7 +1,8 @@
 """Certificates for the server and keys for the sites, for local use and first trials.
 
-An authority of the federation's own signs the server's certificate; sites trust that authority
-alone. A site proves who it is with an elliptic-curve key, whose public half the server registers.
+The federation has its own authority, which signs the server's certificate; sites trust only that
+authority. A site proves its identity with an elliptic-curve key; the server registers its public
+half.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ YEARS = 5
 
 
 def make_certificates(folder: Path, host: str) -> None:
-    """``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key`` for a server of this name."""
+    """Write ``ca.crt``, ``ca.key``, ``server.crt`` and ``server.key`` for a server of this name."""
     authority_key, authority = _authority()
     key = _key()
     name = _name("Headstart server")
@@ -45,7 +46,7 @@ def make_certificates(folder: Path, host: str) -> None:
 
 
 def make_site_key(private: Path) -> Path:
-    """A site's key and, beside it, its public half for the server; where the latter is."""
+    """Write a site's key and its public half, and return the path of the public half."""
     key = _key()
     _write_secret(private, _plain(key, serialization.PrivateFormat.OpenSSH))
     ssh = serialization.Encoding.OpenSSH
@@ -108,7 +109,7 @@ def _plain(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Only its owner may read it, from the first moment on."""
+    """Write a file that only its owner may read, from the first moment on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -2,7 +2,7 @@
 
 experiment.toml   what is trained
 schema.json       what an example looks like; all sites must agree on it
-federation.toml   who takes part, where the server is, how patient it is
+federation.toml   which sites take part, where the server is, how long it waits
 app/              the Flower app: a few lines that name Headstart's
 server/           certificates, and the sites' public keys; stays at the server
 sites/NAME/       one folder per site, to be carried there: its file, key and start scripts
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from jinja2 import Environment, StrictUndefined
@@ -41,8 +40,8 @@ def write_federation(
     own_data: bool,
     label: str = "label",
 ) -> None:
-    """Everything but the sites' data; with ``own_data`` the experiment names no data set."""
-    _claim(folder)
+    """Write everything but the sites' data; with ``own_data`` no data set is named."""
+    _refuse_taken(folder)
     table = experiment.to_table()
     if own_data:
         del table["data"]
@@ -50,32 +49,40 @@ def write_federation(
     write_json(folder / "schema.json", asdict(schema))
     write_text(folder / "federation.toml", _federation_toml(federation))
     host, port = federation.host_port
-    about = {"host": host, "port": port, "federation": federation, "rounds": experiment.rounds}
+    values = {"host": host, "port": port, "federation": federation, "rounds": experiment.rounds}
     for source, target in (
         ("README.md", "README.md"),
         ("compose.yaml", "compose.yaml"),
         ("Containerfile", "Containerfile"),
-        ("pyproject.toml", "app/pyproject.toml"),
-        ("app_init.py", "app/headstart_app/__init__.py"),
-        ("client_app.py", "app/headstart_app/client_app.py"),
-        ("server_app.py", "app/headstart_app/server_app.py"),
         ("server.sh", "server/start.sh"),
         ("server.service", "server/headstart-server.service"),
     ):
-        _render(source, folder / target, about)
+        _render(source, folder / target, values)
+    write_app(folder)
     if not federation.insecure:
         make_certificates(folder / "server", host)
     for name in (*federation.sites, *federation.late):
         write_site(folder, name, federation, label)
 
 
+def write_app(folder: Path) -> None:
+    """Write the Flower app."""
+    for source, target in (
+        ("pyproject.toml", "pyproject.toml"),
+        ("app_init.py", "headstart_app/__init__.py"),
+        ("client_app.py", "headstart_app/client_app.py"),
+        ("server_app.py", "headstart_app/server_app.py"),
+    ):
+        _render(source, folder / "app" / target, {})
+
+
 def write_site(folder: Path, name: str, federation: FederationConfig, label: str) -> None:
-    """One site's folder, with a key of its own; the public half goes to the server."""
+    """Write one site's folder with a key; its public half goes to the server."""
     home = folder / "sites" / name
-    about = {"name": name, "federation": federation, "label": label}
-    _render("site.toml", home / "site.toml", about)
-    _render("site.sh", home / "start.sh", about)
-    _render("site.service", home / "headstart-site.service", about)
+    values = {"name": name, "federation": federation, "label": label}
+    _render("site.toml", home / "site.toml", values)
+    _render("site.sh", home / "start.sh", values)
+    _render("site.service", home / "headstart-site.service", values)
     if federation.insecure:
         return
     write_text(home / "ca.crt", (folder / "server" / "ca.crt").read_text(encoding="utf-8"))
@@ -83,21 +90,21 @@ def write_site(folder: Path, name: str, federation: FederationConfig, label: str
     write_text(folder / "server" / "sites" / f"{name}.pub", public.read_text(encoding="utf-8"))
 
 
-def give_data(folder: Path, names: Sequence[str], data: FederatedDataset) -> None:
-    """Client i's examples into the folder of site i."""
+def write_site_data(folder: Path, names: Sequence[str], data: FederatedDataset) -> None:
+    """Write client i's examples into the folder of site i."""
     for client, name in enumerate(names):
         write_store(folder / "sites" / name / "data", data.part(client, client + 1))
 
 
-def _claim(folder: Path) -> None:
+def _refuse_taken(folder: Path) -> None:
     with clear_write_errors(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise OutputError(f"{folder} exists already and is not empty; choose another folder")
 
 
 def _federation_toml(federation: FederationConfig) -> str:
-    """The options with what they mean, from their own docstrings' words."""
-    lines = ["# Who takes part, where the server is, and how patient it is."]
+    """Return the options, each with its meaning."""
+    lines = ["# Which sites take part, where the server is, and how long it waits."]
     for option in OPTIONS:
         lines += [f"# {_MEANINGS[option]}", f"{option} = {as_toml(getattr(federation, option))}"]
     if federation.insecure:
@@ -108,20 +115,20 @@ def _federation_toml(federation: FederationConfig) -> str:
 _MEANINGS = {
     "address": "Where the sites reach the server: host and port.",
     "sites": "Sites that train; their order gives them their numbers, so only add at the end.",
-    "late": "Sites that take no part in training and get their model at the end.",
-    "min_sites": "A round needs so many answers.",
-    "deadline": "Seconds a site has to answer; then the round goes on without it.",
+    "late": "Sites that do not train and get their model at the end.",
+    "min_sites": "The number of usable answers a round needs.",
+    "deadline": "Seconds a site has to answer; then the round continues without it.",
     "wait": "Seconds the server waits for enough sites before it ends the run.",
-    "retries": "How often a round is tried again that got too few answers.",
-    "max_norm": "An answer is rejected if its norm is so many times that of what was sent.",
+    "retries": "How often a round with too few answers is tried again.",
+    "max_norm": "An answer is rejected if its norm is this many times that of what was sent.",
 }
 assert set(_MEANINGS) == set(OPTIONS) <= {f.name for f in fields(FederationConfig)}
 
 
-def _render(source: str, target: Path, about: Mapping[str, Any]) -> None:
+def _render(source: str, target: Path, values: Mapping[str, object]) -> None:
     template = files("headstart.flower.deploy") / "templates" / f"{source}.jinja"
     page = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     page.filters["toml"] = as_toml
-    write_text(target, page.from_string(template.read_text(encoding="utf-8")).render(**about))
+    write_text(target, page.from_string(template.read_text(encoding="utf-8")).render(**values))
     if source.endswith(".sh"):
         os.chmod(target, 0o755)

@@ -1,7 +1,7 @@
 """``python -m headstart.flower.deploy.flwr_commands``: several of Flower's commands in one process.
 
 Reads a JSON list of commands, each a list of words, and writes a JSON list of answers. Starting
-``flwr`` takes seconds, and registering every site is a command of its own.
+``flwr`` takes seconds, and every site is registered with a separate command.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 
-def answer(words: list[str]) -> dict[str, Any]:
-    """What ``flwr WORDS`` says: its JSON, or its text."""
+def run_command(words: list[str]) -> dict[str, Any]:
+    """Run ``flwr WORDS`` and return its JSON, or its text."""
     import click
     from flwr.cli.app import app
 
     as_json = words[0] != "log"
     why = ""
-    with tempfile.TemporaryFile("w+") as heard:
+    with tempfile.TemporaryFile("w+") as output:
         try:
-            with _everything_to(heard):
+            with _redirect_output(output):
                 app([*words, *(["--format", "json"] if as_json else [])], standalone_mode=False)
         except (SystemExit, click.ClickException) as error:
             why = str(getattr(error, "message", ""))
-        heard.seek(0)
-        text = heard.read()
+        output.seek(0)
+        text = output.read()
     if not as_json:
         return {"text": text}
     try:
@@ -40,18 +40,18 @@ def answer(words: list[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _everything_to(file: IO[str]) -> Iterator[None]:
-    """Also what is written past Python's own standard output, as Flower does."""
+def _redirect_output(file: IO[str]) -> Iterator[None]:
+    """Redirect also what Flower writes past Python's own standard output."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    original = os.dup(1)
     os.dup2(file.fileno(), 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(original, 1)
+        os.close(original)
 
 
 if __name__ == "__main__":
-    print(json.dumps([answer(words) for words in json.load(sys.stdin)]))
+    print(json.dumps([run_command(words) for words in json.load(sys.stdin)]))

@@ -1,7 +1,8 @@
-"""A site's resident part: keeps data and compiled programs ready, and Flower's node alive.
+"""``headstart federate join``: a site's resident worker, and Flower's node beside it.
 
-Flower starts a process for each message; that one only passes the order on to here (see
-client_app). When the node ends, for whatever reason, it is started again after a pause.
+The worker keeps data and compiled programs ready. Flower's node starts a process for each message,
+which only passes the order on to the worker. When the node ends, for whatever reason, it is
+started again after a pause.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,83 +18,86 @@ from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, DataError
 from headstart.flower.deploy.certificates import make_site_key
 from headstart.flower.deploy.flower_processes import Child, end, last_line, start_node
+from headstart.flower.deploy.node_log import NodeLog
 from headstart.flower.federation_config import SiteConfig
-from headstart.flower.protocol import encoding as wire
-from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.site.orders import Site
-from headstart.flower.site.worker_socket import listening
+from headstart.flower.federation_errors import WorkerError
+from headstart.flower.protocol.encoding import encode
+from headstart.flower.protocol.messages import Order
+from headstart.flower.site.error_log import append_exception
+from headstart.flower.site.order_execution import Site, read_order
+from headstart.flower.site.worker_socket import AnswerBytes, listen
 from headstart.machine import use_compilation_cache
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 DOUBT_SECONDS = 20.0
-CONNECTED = "SuperNode ID"
-"""What Flower's node writes once the server has taken it in."""
 STEADY_SECONDS = 120.0
-"""A node that has lived so long is not one that cannot start."""
+"""A node that has lived this long is not one that cannot start."""
+
+Say = Callable[[str], None]
 
 
-def join(site_file: Path, say: Callable[[str], None], *, until: threading.Event) -> None:
+def join(site_file: Path, say: Say, *, until: threading.Event) -> None:
     """Take part as this site until the event is set."""
     config = SiteConfig.read(site_file)
     _refuse_unready(config, site_file, say)
     use_compilation_cache()
-    site, work = Site(config), Path(config.work)
-    log = work / "node.log"
+    log = Path(config.work) / "node.log"
     say(f"{config.name}: joining {config.server}; Flower's log is {log}")
+    with listen(Path(config.work), answer_orders(Site(config), say)):
+        _keep_node_alive(config, site_file, log, say, until)
 
-    def answer(order: Parcel) -> Parcel:
+
+def answer_orders(site: Site, say: Say) -> AnswerBytes:
+    """Return the worker's part of an exchange: an encoded order in, an encoded answer out."""
+    name, work = site.config.name, Path(site.config.work)
+
+    def answer(content: bytes) -> bytes:
         begin = time.monotonic()
         try:
-            found = site.answer(order)
+            order = read_order(content)
+            answer = encode(site.answer(order))
         except Exception as error:
-            with (work / "errors.log").open("a", encoding="utf-8") as file:
-                file.write(traceback.format_exc() + "\n")
-            kind = type(error).__name__
-            say(f"{config.name}: an order failed with {kind}; details: {work / 'errors.log'}")
-            return wire.parcel({"failed": kind}, {})
-        what = "trained" if order.text.get("train") else "scored"
-        number = order.text.get("round", 0)
-        say(f"{config.name}: round {number}: {what} in {time.monotonic() - begin:.1f} s")
-        return found
+            kind, path = type(error).__name__, append_exception(work)
+            say(f"{name}: an order failed with {kind}; details: {path}")
+            raise WorkerError(kind) from None
+        if isinstance(order, Order):
+            work_done = "trained" if order.train else "scored"
+            say(f"{name}: round {order.round}: {work_done} in {time.monotonic() - begin:.1f} s")
+        return answer
 
-    with listening(work, answer):
-        _keep_alive(config, site_file, log, say, until)
+    return answer
 
 
-def _keep_alive(
-    config: SiteConfig, site_file: Path, log: Path, say: Callable[[str], None],
-    until: threading.Event,
-) -> None:  # fmt: skip
+def _keep_node_alive(
+    config: SiteConfig, site_file: Path, path: Path, say: Say, until: threading.Event
+) -> None:
     pause = FIRST_PAUSE
     while not until.is_set():
-        begin = log.stat().st_size if log.exists() else 0
-        node, began = start_node(config, site_file, log), time.monotonic()
+        log = NodeLog(path)
+        node, began = start_node(config, site_file, path), time.monotonic()
         write_text(Path(config.work) / "node.pid", f"{node.pid}\n")
         try:
-            _watch(config, node, log, begin, say, until)
+            _watch(config, node, log, say, until)
         finally:
             end([node])
         if until.is_set():
             return
         if time.monotonic() - began > STEADY_SECONDS:
             pause = FIRST_PAUSE
-        say(f"{config.name}: {_why_ended(log, begin)}; again in {pause:g} s")
+        say(f"{config.name}: {_why_ended(log)}; trying again in {pause:g} s")
         until.wait(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _watch(
-    config: SiteConfig, node: Child, log: Path, begin: int, say: Callable[[str], None],
-    until: threading.Event,
-) -> None:  # fmt: skip
-    """Until the node ends or we are to stop; say once whether the server was reached."""
+def _watch(config: SiteConfig, node: Child, log: NodeLog, say: Say, until: threading.Event) -> None:
+    """Return when the node ends or is to stop; say once whether the server was reached."""
     doubtful = time.monotonic() + DOUBT_SECONDS
-    open_question, warned = True, False
+    connected, warned = False, False
     while node.poll() is None and not until.wait(0.2):
-        if open_question and CONNECTED in _since(log, begin):
+        if not connected and log.is_connected:
             say(f"{config.name}: connected to {config.server}, waiting for orders")
-            open_question = False
-        if open_question and not warned and time.monotonic() > doubtful:
+            connected = True
+        if not connected and not warned and time.monotonic() > doubtful:
             warned = True
             say(
                 f"{config.name}: {config.server} cannot be reached yet; is the server running, "
@@ -102,23 +105,17 @@ def _watch(
             )
 
 
-def _why_ended(log: Path, begin: int) -> str:
-    """What Flower's node said before it ended, in words that help."""
-    if "Failed to activate" in _since(log, begin):
+def _why_ended(log: NodeLog) -> str:
+    """Return why Flower's node ended, in words that help."""
+    if log.is_refused:
         return (
             "the server refused this site: its key is not registered there, or its last "
             "connection is not yet over (up to a minute)"
         )
-    return f"the node ended, {last_line(log)}"
+    return f"the node ended, {last_line(log.path)}"
 
 
-def _since(log: Path, begin: int) -> str:
-    with log.open("rb") as file:
-        file.seek(begin)
-        return file.read().decode(errors="replace")
-
-
-def _refuse_unready(config: SiteConfig, site_file: Path, say: Callable[[str], None]) -> None:
+def _refuse_unready(config: SiteConfig, site_file: Path, say: Say) -> None:
     if not Path(config.data).exists():
         raise DataError(f"{config.data} does not exist; set data in {site_file} to your file")
     if config.insecure:
@@ -135,8 +132,8 @@ def _refuse_unready(config: SiteConfig, site_file: Path, say: Callable[[str], No
         )
 
 
-def until_stopped() -> threading.Event:
-    """An event that SIGINT and SIGTERM set."""
+def stop_on_signals() -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

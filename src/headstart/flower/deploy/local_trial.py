@@ -1,4 +1,4 @@
-"""A whole federation on this machine: the server here, every site a process of its own."""
+"""``headstart federate up``: a whole federation on this machine, every site its own process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headstart.flower.deploy.flower_processes import (
     last_line,
     start,
 )
-from headstart.flower.deploy.new_federation import federation_of_clients
-from headstart.flower.deploy.serving import Hear, serve
+from headstart.flower.deploy.new_federation import make_federation_of_clients
+from headstart.flower.deploy.serving import Listener, serve
 from headstart.flower.federation_config import LOOPBACK, FederationConfig
-from headstart.flower.protocol.error_codes import FederationError
+from headstart.flower.federation_errors import FederationError
 from headstart.records import next_free
 
 DEFAULT: dict[str, Any] = {
@@ -39,48 +39,55 @@ DEFAULT: dict[str, Any] = {
     },
     "evaluation": {"every": 5, "adapt_steps": 3},
 }
-"""``headstart federate up``: as the demo, but few clients, few rounds and many local steps, since
-a round between machines costs seconds. The step sizes are the best of twelve tries by the held-out
-accuracy of seed 0, so what it reaches is flattering: an example, not a result."""
+"""As the demo, but few clients, few rounds and many local steps, since a round between machines
+costs seconds. The step sizes are the best of twelve tries by the held-out accuracy of seed 0, so
+what it reaches is flattering: an example, not a result."""
 
 
-def run_whole(
+def run_local_trial(
     experiment: Path | None, settings: Sequence[str], *, clients: int | None, out: Path | None,
-    resume: bool, insecure: bool, hear: Hear, say: Callable[[str], None],
-    trying: Callable[[str, Path], AbstractContextManager[None]],
+    resume: bool, insecure: bool, listener: Listener, say: Callable[[str], None],
+    advise: Callable[[str, Path], AbstractContextManager[None]],
 ) -> Path:  # fmt: skip
-    """Make the federation (or find it again), start everybody, and wait for the end."""
+    """Make the federation (or find it again), start server and sites, and wait for the end.
+
+    Every round waits for all sites: they are all started here, so the model does not depend on
+    which of them is ready first. ``advise`` says how to resume a run that ends early.
+    """
     if resume:
         if out is None:
-            raise ConfigError("--resume needs --out: the folder of the run to go on with")
-        folder = beside(out)
+            raise ConfigError("--resume needs --out: the folder of the run to resume")
+        folder = folder_beside(out)
         if not (folder / "federation.toml").exists():
             raise InputError(f"{folder} does not exist; there is nothing to resume in {out}")
     else:
-        plan = _plan(experiment, settings, clients)
+        plan = _read_plan(experiment, settings, clients)
         name = plan.data.get("source") or Path(str(plan.data.get("path"))).stem
         out = out or next_free(Path("runs"), f"{name}-federated")
-        folder = beside(out)
+        folder = folder_beside(out)
         address = f"{LOOPBACK}:{free_port()}"
-        made = federation_of_clients(folder, plan, address=address, insecure=insecure)
-        count = len(made.sites) + len(made.late)
-        say(f"{count} sites in {folder}; server at {made.address}" + " without TLS" * insecure)
+        federation = make_federation_of_clients(folder, plan, address=address, insecure=insecure)
+        count = len(federation.sites) + len(federation.late)
+        say(f"{count} sites in {folder}; server at {address}" + " without TLS" * insecure)
     children = start_sites(folder)
     try:
-        with trying("headstart federate up", out):
-            serve(folder, out, hear, resume=resume, check=lambda: _refuse_ended(folder, children))
+        with advise("headstart federate up", out):
+            serve(
+                folder, out, listener, resume=resume, wait_for_all=True,
+                check=lambda: _refuse_ended(folder, children),
+            )  # fmt: skip
     finally:
         end(list(children.values()))
     return out
 
 
-def beside(out: Path) -> Path:
-    """Where the federation of a run is."""
+def folder_beside(out: Path) -> Path:
+    """Return the folder of the federation of a run."""
     return out.with_name(f"{out.name}-federation")
 
 
 def start_sites(folder: Path) -> dict[str, Child]:
-    """``headstart federate join`` for every site."""
+    """Start ``headstart federate join`` for every site."""
     federation = FederationConfig.read(folder / "federation.toml")
     children = {}
     for name in (*federation.sites, *federation.late):
@@ -92,14 +99,14 @@ def start_sites(folder: Path) -> dict[str, Child]:
 
 
 def _refuse_ended(folder: Path, children: dict[str, Child]) -> None:
-    """In a trial nobody starts a site again."""
+    """Raise if a site's process has ended: in a trial nothing starts it again."""
     for name, child in children.items():
         if child.poll() is not None:
             said = last_line(folder / "logs" / f"{name}.log")
             raise FederationError(f"{name} ended with code {child.returncode}; {said}")
 
 
-def _plan(experiment: Path | None, settings: Sequence[str], clients: int | None) -> Experiment:
+def _read_plan(experiment: Path | None, settings: Sequence[str], clients: int | None) -> Experiment:
     table = json.loads(json.dumps(DEFAULT)) if experiment is None else read_toml(experiment)
     for setting in settings:
         apply_setting(table, setting)

@@ -1,4 +1,4 @@
-"""From an experiment and the names of sites to a federation's folder."""
+"""``headstart federate init``: from an experiment and the names of sites to a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headstart.data.table_files import Columns
 from headstart.data.user_data import read_path
 from headstart.errors import ConfigError
 from headstart.experiments.configuration import Experiment, load_experiment
-from headstart.flower.deploy.federation_folder import give_data, write_federation
+from headstart.flower.deploy.federation_folder import write_federation, write_site_data
 from headstart.flower.federation_config import FederationConfig
 from headstart.models.objectives import find_target
 
@@ -31,14 +31,14 @@ def make_federation(
     min_sites: int | None = None,
     insecure: bool = False,
 ) -> FederationConfig:
-    """Write the folder; who is in it."""
+    """Write the folder and return which sites are in it."""
     plan = load_experiment(experiment, settings)
     if sites is None:
         if like is not None or schema_file is not None or late:
             raise ConfigError(
                 "--like, --schema and --late need --sites: the names of the sites that train"
             )
-        return federation_of_clients(
+        return make_federation_of_clients(
             folder, plan, address=address, insecure=insecure, min_sites=min_sites
         )
     schema = _schema(plan, like, label, schema_file)
@@ -50,10 +50,10 @@ def make_federation(
     return federation
 
 
-def federation_of_clients(
+def make_federation_of_clients(
     folder: Path, plan: Experiment, *, address: str, insecure: bool, min_sites: int | None = None
 ) -> FederationConfig:
-    """Every client of the experiment's data becomes a site and gets its examples."""
+    """Make every client of the experiment's data a site, with its examples."""
     data = plan.build_data()
     names = site_names(data)
     federation = FederationConfig(
@@ -64,20 +64,20 @@ def federation_of_clients(
         insecure=insecure,
     )
     write_federation(folder, plan, data.schema, federation, own_data=False)
-    give_data(folder, names, data)
+    write_site_data(folder, names, data)
     return federation
 
 
 def read_schema(path: Path) -> Schema:
-    """A schema as ``schema.json`` of a run or a federation has it, or one clear line."""
+    """Read a ``schema.json`` of a run or a federation."""
     try:
         return Schema.from_table(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no schema: {error}; take a run's schema.json") from None
+        raise ConfigError(f"{path} is not a schema: {error}; use a run's schema.json") from None
 
 
 def site_names(data: FederatedDataset) -> list[str]:
-    """The clients' own names where they can be names of sites, else numbers."""
+    """Return the clients' own names if they can be names of sites, else numbers."""
     own = [data.name(client) for client in range(data.clients)]
     try:
         FederationConfig(sites=tuple(own), min_sites=1)
@@ -88,7 +88,7 @@ def site_names(data: FederatedDataset) -> list[str]:
 
 
 def _schema(plan: Experiment, like: Path | None, label: str, schema: Path | None) -> Schema:
-    """As given, of the sample file, or of the data set the experiment names."""
+    """Return the given schema, that of the sample file, or that of the experiment's data set."""
     if schema is not None:
         return read_schema(schema)
     if like is None:

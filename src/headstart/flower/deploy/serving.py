@@ -1,4 +1,4 @@
-"""Run a federation's server: Flower's process, the sites' keys, one run, and its progress."""
+"""``headstart federate serve``: Flower's server, the sites' keys, one run, and its progress."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
 from headstart.experiments.configuration import read_experiment
+from headstart.flower.deploy.federation_folder import write_app
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -23,53 +23,63 @@ from headstart.flower.deploy.flower_processes import (
     write_connection,
 )
 from headstart.flower.federation_config import FederationConfig
-from headstart.flower.protocol.error_codes import FederationError
-from headstart.flower.server.run_record import ROUNDS, Ledger, follow
-from headstart.flower.server.server_app import read_session
+from headstart.flower.federation_errors import FederationError
+from headstart.flower.server.run_record import EVENTS_FILE, RunRecord
+from headstart.flower.server.session import Session
+from headstart.records.federation_events import (
+    FederationEvent,
+    KeyMissing,
+    Notice,
+    RunFailed,
+    RunFinished,
+    follow_events,
+)
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0
-"""So long without a word from the run, and Flower is asked how it is."""
+"""After this long without an event, Flower is asked how the run is."""
 
-Hear = Callable[[dict[str, Any]], None]
+Listener = Callable[[FederationEvent], None]
 
 
 def serve(
-    folder: Path, out: Path, hear: Hear, *, resume: bool = False, hand_out: bool = False,
-    check: Callable[[], None] = lambda: None,
+    folder: Path, out: Path, listener: Listener, *, resume: bool = False, distribute: bool = False,
+    wait_for_all: bool = False, check: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Carry out the run in ``out``; ``hear`` is told every event, ``check`` may raise to stop."""
+    """Carry out the run in ``out``; pass every event to ``listener``; ``check`` may raise."""
     federation = FederationConfig.read(folder / "federation.toml")
-    refuse_unready(folder, out, federation, resume=resume, hand_out=hand_out)
+    refuse_unready(folder, out, federation, continued=resume or distribute)
+    write_app(folder)  # The folder may have been made by an earlier version.
     log = folder / "logs" / "server.log"
     write_connection(folder, federation)
     server = start_server(folder, federation, log)
     write_text(folder / "logs" / "server.pid", f"{server.pid}\n")
     try:
         if not federation.insecure:
-            register_sites(folder, _with_keys(folder, federation, hear))
-        begin = _end_of(out / ROUNDS)
-        run = submit(folder, out, resume=resume, hand_out=hand_out)
-        _watch(folder, out, server, run, begin, hear, check)
+            register_sites(folder, _sites_with_keys(folder, federation, listener))
+        begin = _size(out / EVENTS_FILE)
+        options = {"resume": resume, "distribute": distribute, "wait-for-all": wait_for_all}
+        run = submit(folder, out, options)
+        _watch(folder, out, server, run, begin, listener, check)
     finally:
         end([server])
 
 
 def refuse_unready(
-    folder: Path, out: Path, federation: FederationConfig, *, resume: bool, hand_out: bool
+    folder: Path, out: Path, federation: FederationConfig, *, continued: bool
 ) -> None:
-    """Everything that can be known to be wrong before anything is started."""
-    session = read_session(folder, "check")
-    if resume or hand_out:
+    """Refuse everything that can be known to be wrong before anything is started."""
+    session = Session.from_folder(folder, "check")
+    if continued:
         if not (out / "config.toml").exists():
-            raise InputError(f"{out} holds no run to go on with; leave out --resume")
-        kept = read_experiment(out).fingerprint(with_data=False)
-        if kept != session.experiment.fingerprint(with_data=False):
+            raise InputError(f"{out} holds no run to resume; leave out --resume")
+        stored = read_experiment(out).fingerprint(with_data=False)
+        if stored != session.experiment.fingerprint(with_data=False):
             raise ConfigError(f"{out} was made with other settings than {folder}/experiment.toml")
-        Ledger(out, session).newest()
+        RunRecord(out, session).newest_checkpoint()
     elif out.exists() and any(out.iterdir()):
         raise OutputError(
-            f"{out} is not empty; choose another folder with --out, or go on with --resume"
+            f"{out} is not empty; choose another folder with --out, or resume with --resume"
         )
     if federation.insecure:
         return
@@ -78,54 +88,54 @@ def refuse_unready(
             raise ConfigError(f"{folder / 'server' / name} is missing; TLS needs it")
 
 
-def _with_keys(folder: Path, federation: FederationConfig, hear: Hear) -> list[str]:
-    """The sites whose public keys are here; the others cannot take part yet."""
-    found = []
+def _sites_with_keys(folder: Path, federation: FederationConfig, listener: Listener) -> list[str]:
+    """Return the sites whose public keys are here; the others cannot take part yet."""
+    names = []
     for name in (*federation.sites, *federation.late):
         if (folder / "server" / "sites" / f"{name}.pub").exists():
-            found.append(name)
+            names.append(name)
         else:
-            hear({"event": "no key", "site": name})
-    return found
+            listener(KeyMissing(site=name))
+    return names
 
 
 def _watch(
-    folder: Path, out: Path, server: Child, run: int, seen: int, hear: Hear,
+    folder: Path, out: Path, server: Child, run: int, position: int, listener: Listener,
     check: Callable[[], None],
 ) -> None:  # fmt: skip
     """Pass events on until the run has ended, one way or another."""
-    heard = time.monotonic()
+    last_event = time.monotonic()
     while True:
         check()
-        for place, event in follow(out / ROUNDS, seen):
-            seen, heard = place, time.monotonic()
-            hear(event)
-            if event["event"] == "notice":
-                print(event["text"], file=sys.stderr, flush=True)
-            if event["event"] == "finished":
+        for place, event in follow_events(out / EVENTS_FILE, position):
+            position, last_event = place, time.monotonic()
+            listener(event)
+            if isinstance(event, Notice):
+                print(event.text, file=sys.stderr, flush=True)
+            if isinstance(event, RunFinished):
                 return
-            if event["event"] == "failed":
-                raise FederationError(event["why"])
+            if isinstance(event, RunFailed):
+                raise FederationError(event.why)
         if server.poll() is not None:
             code = server.returncode
             why = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             log = folder / "logs" / "server.log"
             raise FederationError(f"Flower's server {why}; {last_line(log)}")
-        if time.monotonic() - heard > ASK_SECONDS:
-            heard = time.monotonic()
+        if time.monotonic() - last_event > ASK_SECONDS:
+            last_event = time.monotonic()
             if run_status(folder, run).startswith("finished"):
-                _raise_last_words(folder, out, run, seen)
+                _raise_last_words(folder, out, run, position)
         time.sleep(LOOK_SECONDS)
 
 
-def _raise_last_words(folder: Path, out: Path, run: int, seen: int) -> None:
-    """The run has ended without saying so: it could not begin, or was ended from outside."""
-    if any(True for _ in follow(out / ROUNDS, seen)):
+def _raise_last_words(folder: Path, out: Path, run: int, position: int) -> None:
+    """Raise for a run that ended without an event: it could not begin, or was ended by others."""
+    if any(True for _ in follow_events(out / EVENTS_FILE, position)):
         return
     log = folder / "logs" / "run.log"
     write_text(log, run_log(folder, run))
     raise FederationError(f"the run ended without a result; {last_line(log)} (see {log})")
 
 
-def _end_of(path: Path) -> int:
+def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0

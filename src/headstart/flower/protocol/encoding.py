@@ -1,204 +1,120 @@
-"""What crosses the line between server and site, and in which form.
+"""Messages as bytes: each is one safetensors file. No pickle, no JAX.
 
-A parcel is a text (JSON) and named arrays, laid end to end. Flower carries it as one array of
-bytes; between the ClientApp's process and the site's worker it goes through a local socket.
-Arrays are NPY bytes, read without pickle. What a message announces (lengths, shapes, nesting) is
-checked before anything is allocated for it. Light on purpose: no JAX here.
+The tensors of the file are the message's arrays. Its metadata hold the version of the protocol,
+the kind of the message, and the record as JSON. Lengths and counts are checked before anything is
+allocated; the safetensors library checks types, shapes and offsets, and both JSON parsers limit
+the depth of nesting.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import math
-import re
-import struct
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from headstart.errors import DataError
+from headstart.errors import ConfigError, DataError
+from headstart.flower.protocol.messages import PROTOCOL, WireMessage
+from headstart.records.base import first_problem
 
-PROTOCOL = 2
-"""Goes up when orders or answers change: server and sites must speak the same."""
-PARCEL = "parcel"
-LENGTH = struct.Struct(">QQ")
-DEPTH = 32
-"""The deepest nesting of a parcel's text; ours have six levels."""
-NPY_HEADER = 1000
-"""The longest header of an array, in bytes; NumPy's own are 128 long."""
-NUMBERS = "biufc"
-"""The kinds of numbers an array may hold, as NumPy abbreviates them."""
+LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its header, little-endian."""
+METADATA = "__metadata__"
+
+M = TypeVar("M", bound=WireMessage)
 
 
 class Bounds(NamedTuple):
-    """The most that the reader of a parcel accepts."""
+    """The largest message a reader accepts."""
 
-    text: int = 1 << 26
-    """Bytes of the text with the index."""
+    header: int = 1 << 26
+    """Bytes of the header, which holds the record and the index of the arrays."""
     arrays: int = 100_000
-    """How many arrays."""
     body: int = 1 << 40
     """Bytes of all arrays together."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of the message."""
+        return LENGTH_BYTES + self.header + self.body
 
 
 ORDER_BOUNDS = Bounds()
 """For orders, which come from a server the site trusts: against damage only."""
 
 
-class Parcel(NamedTuple):
-    """A text and named arrays, the latter still as NPY bytes."""
-
-    text: dict[str, Any]
-    arrays: dict[str, bytes]
-
-    @property
-    def size(self) -> int:
-        """Bytes of content."""
-        return len(_dumped(self.text)) + sum(map(len, self.arrays.values()))
-
-
-def parcel(text: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Parcel:
-    """A parcel with these arrays."""
-    return Parcel(dict(text), {name: to_bytes(array) for name, array in tensors.items()})
+def encode(message: WireMessage) -> bytes:
+    """Return the message as a safetensors file."""
+    metadata = {
+        "protocol": str(PROTOCOL),
+        "kind": message.KIND,
+        "record": message.model_dump_json(),
+    }
+    arrays = {name: np.asarray(array, order="C") for name, array in message.tensors.items()}
+    return save(arrays, metadata)
 
 
-def tensors(parcel: Parcel) -> dict[str, np.ndarray]:
-    """The arrays of a parcel, or one clear line if they are none."""
-    return {name: from_bytes(content) for name, content in parcel.arrays.items()}
-
-
-def to_bytes(array: np.ndarray) -> bytes:
-    """NPY."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.asarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def from_bytes(content: bytes) -> np.ndarray:
-    """From NPY; the header must announce exactly the numbers that follow it."""
-    stream = io.BytesIO(content)
-    try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("it is not NPY version 1.0")
-        shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream, NPY_HEADER)
-        _refuse_header(shape, dtype, len(content) - stream.tell())
-        numbers = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
-        return numbers.reshape(shape, order="F" if by_column else "C")
-    except (ValueError, TypeError, OverflowError, OSError, EOFError) as error:
-        raise DataError(f"an array that was received cannot be read: {error}") from None
-
-
-def _refuse_header(shape: tuple[int, ...], dtype: np.dtype[Any], present: int) -> None:
-    if dtype.kind not in NUMBERS:
-        raise ValueError(f"it holds {dtype}, not numbers")
-    announced = math.prod(shape) * dtype.itemsize
-    if min(shape, default=1) < 0 or announced != present:
-        raise ValueError(f"its header announces {announced} bytes; {present} follow")
-
-
-def to_records(parcel: Parcel) -> RecordDict:
-    """As Flower carries it: one array of bytes.
-
-    Flower moves every array of a message with requests of its own, there and back: one array
-    instead of seven means fewer of them.
-    """
-    content = np.frombuffer(to_stream(parcel), np.uint8)
-    return RecordDict({PARCEL: array_record({PARCEL: content})})
-
-
-def array_record(tensors: Mapping[str, np.ndarray]) -> ArrayRecord:
-    """Named arrays as Flower has them."""
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in tensors.items()})
-
-
-def from_records(records: RecordDict, bounds: Bounds = ORDER_BOUNDS) -> Parcel:
-    """From Flower's records; DataError if they are not ours."""
-    try:
-        record = records.array_records[PARCEL][PARCEL]
-    except KeyError:
-        raise _not_a_parcel("it has no such record") from None
-    content = from_bytes(record.data)
-    if content.dtype != np.uint8 or content.ndim != 1:
-        raise _not_a_parcel(f"it holds {content.dtype}{content.shape}, not bytes")
-    return from_stream(_reader(content.data), bounds)
-
-
-def _not_a_parcel(why: str) -> DataError:
-    return DataError(f"its message is not a parcel: {why}")
-
-
-def _reader(content: bytes | memoryview) -> Callable[[int], bytes]:
-    place = 0
-
-    def read(count: int) -> bytes:
-        nonlocal place
-        if not 0 <= count <= len(content) - place:
-            raise _not_a_parcel("it is shorter than it says")
-        place += count
-        return bytes(content[place - count : place])
-
-    return read
-
-
-def to_stream(parcel: Parcel) -> bytes:
-    """For a socket: two lengths, the index with the text, then all arrays."""
-    index = _dumped([parcel.text, [[name, len(data)] for name, data in parcel.arrays.items()]])
-    body = b"".join(parcel.arrays.values())
-    return LENGTH.pack(len(index), len(body)) + index + body
-
-
-def from_stream(read: Callable[[int], bytes], bounds: Bounds = ORDER_BOUNDS) -> Parcel:
-    """What :func:`to_stream` wrote, from ``read(count)``, which must give that many bytes."""
-    index_length, body_length = LENGTH.unpack(read(LENGTH.size))
-    if index_length > bounds.text or body_length > bounds.body:
-        raise _not_a_parcel(
-            f"it announces {index_length} + {body_length} bytes; "
-            f"at most {bounds.text} + {bounds.body} are expected"
+def decode(content: bytes, bounds: Bounds, *expected: type[M]) -> M:
+    """Read a message of one of the expected kinds; raise DataError if it is something else."""
+    header = _read_header(content, bounds)
+    metadata = header.pop(METADATA, None)
+    if not isinstance(metadata, dict):
+        raise _unreadable("it has no metadata")
+    if metadata.get("protocol") != str(PROTOCOL):
+        raise ConfigError(
+            f"the sender speaks protocol {str(metadata.get('protocol'))[:20]}, the receiver "
+            f"{PROTOCOL}; install the same version of Headstart on both"
         )
-    text, lengths = _index(read(index_length), bounds)
-    if sum(lengths.values()) != body_length:
-        raise _not_a_parcel("its arrays do not have the length it announces")
-    body = _reader(read(body_length))
-    return Parcel(text, {name: body(length) for name, length in lengths.items()})
-
-
-def _index(content: bytes, bounds: Bounds) -> tuple[dict[str, Any], dict[str, int]]:
-    """The text, and the length of every array."""
-    if _depth(content) > DEPTH:
-        raise _not_a_parcel(f"its text is nested more than {DEPTH} levels deep")
+    if len(header) > bounds.arrays:
+        raise _unreadable(f"it has {len(header)} arrays; at most {bounds.arrays} are expected")
+    kinds = {kind.KIND: kind for kind in expected}
+    kind, record = metadata.get("kind"), metadata.get("record")
+    if not isinstance(kind, str) or kind not in kinds or not isinstance(record, str):
+        raise _unreadable(f"it is not {' or '.join(kinds)}")
     try:
-        text, entries = json.loads(content.decode())
-        lengths = dict(entries)
-    except (ValueError, TypeError) as error:
-        raise _not_a_parcel(f"its text cannot be read ({type(error).__name__})") from None
-    if not isinstance(text, dict) or not isinstance(entries, list):
-        raise _not_a_parcel("its text is not a table and a list")
-    if len(entries) > bounds.arrays:
-        raise _not_a_parcel(f"it has {len(entries)} arrays; at most {bounds.arrays} are expected")
-    if len(lengths) < len(entries) or not all(map(_is_entry, lengths.items())):
-        raise _not_a_parcel("its index is not a list of names and lengths")
-    return text, lengths
+        message = kinds[kind].model_validate_json(record, strict=True)
+    except ValidationError as error:
+        raise DataError(f"its {kind} cannot be used: {first_problem(error)}") from None
+    return message.model_copy(update={"tensors": _read_arrays(content)})
 
 
-def _is_entry(entry: tuple[Any, Any]) -> bool:
-    name, length = entry
-    return isinstance(name, str) and type(length) is int and length >= 0
+def _read_header(content: bytes, bounds: Bounds) -> dict[str, Any]:
+    """Parse the header, after a check of the lengths it announces."""
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    body = len(content) - LENGTH_BYTES - length
+    if length > bounds.header or body > bounds.body:
+        raise _unreadable(
+            f"it announces {length} + {body} bytes; at most {bounds.header} + {bounds.body} are "
+            "expected"
+        )
+    if body < 0:
+        raise _unreadable("it is shorter than it says")
+    try:
+        text = content[LENGTH_BYTES : LENGTH_BYTES + length].decode()
+        header = json.loads(text, object_pairs_hook=_refuse_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(f"its header is not JSON ({type(error).__name__})") from None
+    if not isinstance(header, dict):
+        raise _unreadable("its header is not a table")
+    return header
 
 
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-"""A JSON string; the end is optional, so that a text without one is scanned only once."""
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return table
 
 
-def _depth(text: bytes) -> int:
-    """How deep a JSON text is nested, found without parsing it: the parser is recursive."""
-    brackets = np.frombuffer(_STRING.sub(b"", text).translate(None, _NO_BRACKETS), np.uint8)
-    steps = np.where((brackets == ord("[")) | (brackets == ord("{")), 1, -1)
-    return int(np.cumsum(steps).max(initial=0))
+def _read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, ValueError, OverflowError) as error:
+        raise _unreadable(f"its arrays: {error}") from None
 
 
-def _dumped(text: Any) -> bytes:
-    return json.dumps(text, allow_nan=False).encode()
+def _unreadable(why: str) -> DataError:
+    return DataError(f"its message cannot be read: {why}")

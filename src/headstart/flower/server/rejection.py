@@ -15,8 +15,8 @@ LONGEST_REASON = 300
 P = ParamSpec("P")
 
 
-def rejection(handle: Callable[P, None], *args: P.args, **options: P.kwargs) -> str | None:
-    """Handle one answer; None if it can be used, else why not.
+def reason_to_reject(handle: Callable[P, None], *args: P.args, **options: P.kwargs) -> str | None:
+    """Handle one answer; return None if it can be used, else why not.
 
     ``handle`` parses and checks first, and changes what the server knows only as its last step.
     """
@@ -28,12 +28,12 @@ def rejection(handle: Callable[P, None], *args: P.args, **options: P.kwargs) -> 
     except Exception as error:
         if not isinstance(error, HeadstartError):
             log(WARNING, "An answer was rejected:\n%s", traceback.format_exc())
-        return reason(error)
+        return _short_line(error)
     return None
 
 
-def reason(error: Exception) -> str:
-    """One short printable line: our own errors say why, though they may quote what a site sent."""
+def _short_line(error: Exception) -> str:
+    """Return one short printable line. Our own errors say why, but may quote what a site sent."""
     ours = isinstance(error, HeadstartError)
     text = str(error) if ours else f"its answer cannot be used ({type(error).__name__})"
     if len(text) > LONGEST_REASON:

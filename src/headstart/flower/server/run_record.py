@@ -1,27 +1,33 @@
-"""What a federated run leaves behind: the same folder as ``headstart run``, and ``rounds.jsonl``.
+"""What a federated run leaves behind: the folder of ``headstart run``, and ``rounds.jsonl``.
 
-``rounds.jsonl`` has a line per exchange: who answered, who did not and why, how long it took, how
-many bytes went down and up. Whoever shows progress reads it as it grows.
+``rounds.jsonl`` has a line per event: which sites answered, which did not and why, how long it
+took, how many bytes went down and up. A program that shows progress reads it while it grows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from logging import WARNING
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.common.logger import log
 
 from headstart.atomic_files import append_line, write_text
 from headstart.errors import CheckpointError, ConfigError
-from headstart.experiments import PersonalModel, results
-from headstart.flower.protocol.error_codes import SupersededError
+from headstart.experiments import PersonalModel
+from headstart.experiments.results import (
+    adaptation_curves,
+    client_results,
+    count_evaluated,
+    find_failures,
+    host_facts,
+    refuse_diverged,
+    summarize_scores,
+)
+from headstart.flower.federation_errors import SupersededError
 from headstart.flower.server.exchange import Exchange
 from headstart.flower.server.session import Session
 from headstart.parts import merge_frozen
@@ -33,83 +39,90 @@ from headstart.records import (
     GradientsPerClient,
     RunDirectory,
     RunSummary,
-    ScoreSummary,
 )
 from headstart.records.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.records.federation_events import FederationProgress
+from headstart.records.federation_events import (
+    Evaluated,
+    FederationEvent,
+    FederationProgress,
+    Notice,
+    RoundEnded,
+    RunFinished,
+    RunStarted,
+    SiteScores,
+)
 from headstart.simulation.evaluation import Scores
 from headstart.simulation.simulation import LOSS
 
-ROUNDS = "rounds.jsonl"
-RUN_ID = "run.id"
-OWNER = "run.owner"
+EVENTS_FILE = "rounds.jsonl"
+RUN_ID_FILE = "run.id"
+OWNER_FILE = "run.owner"
 """Which server process writes here: one whose Flower was killed may live on for a while."""
 
+RoundLog = list[dict[str, float]]
+"""What sites (their mean) and server reported, an entry per round."""
 
-class Ledger:
+
+class RunRecord:
     """Reads and writes the folder of one federated run."""
 
     def __init__(self, folder: Path, session: Session) -> None:
         self.folder, self.session = RunDirectory(folder), session
         self.evaluations: list[Evaluation] = []
-        self.log: list[dict[str, float]] = []
-        """What sites (their mean) and server reported in each round since the last evaluation."""
+        self.log: RoundLog = []
+        """The rounds since the last evaluation."""
         self.gradients = 0
-        """Gradient evaluations so far, counted by who answered: partial rounds have fewer."""
-        self.seconds = self.evaluation_seconds = 0.0
-        self.traffic = {"down": 0, "up": 0}
-        self.last: dict[int, Any] = {}
-        """Every site's scores in the last exchange; a later hand-out adds to them."""
+        """Gradient evaluations so far, counted by the sites that answered."""
+        self.seconds = 0.0
+        self.bytes = ByteCounts(down=0, up=0)
+        self.last: dict[int, SiteScores] = {}
+        """Every site's scores in the last exchange; a later distribution adds to them."""
         self.skipped: list[str] = []
         """A line for every newer checkpoint that could not be used."""
         self._owner = os.urandom(8).hex()
-        self._unsaid: list[str] = []
-
-    @property
-    def fingerprint(self) -> str:
-        """What must agree for a checkpoint to be continued."""
-        session = self.session
-        return f"{session.experiment.fingerprint(with_data=False)}-{digest_of(session)}"
+        self._unwritten: list[FederationEvent] = []
 
     def begin(self, *, resume: bool) -> None:
-        """Claim the folder, or take up the newest checkpoint in it."""
-        found = self.newest() if resume else None
+        """Claim the folder, or resume from the newest checkpoint in it."""
+        checkpoint = self.newest_checkpoint() if resume else None
         self.folder.claim(self.session.experiment.to_toml(), resume=resume)
         self.folder.write_schema(self.session.schema)
-        write_text(self.folder.path / RUN_ID, self.session.run + "\n")
-        write_text(self.folder.path / OWNER, self._owner)
-        if found is not None:
-            self._take_up(found)
+        write_text(self.folder.path / RUN_ID_FILE, self.session.run + "\n")
+        write_text(self.folder.path / OWNER_FILE, self._owner)
+        if checkpoint is not None:
+            self._resume_from(checkpoint)
         self.folder.write_evaluations(self.evaluations)
         for line in self.skipped:
             self.notice(f"{line}; it is not used")
-        self.say("started", round=self.session.round, rounds=self.session.experiment.rounds)
+        self.say(RunStarted(round=self.session.round, rounds=self.session.experiment.rounds))
 
-    def exchanged(
+    def add_exchange(
         self, exchange: Exchange, number: int, seconds: float, loss: float | None
     ) -> None:
-        """One exchange is over; a round only counts as done if there is a loss."""
+        """Record an exchange; a round only counts as done if there is a loss."""
         name = self.session.roster.name
         self.seconds += seconds
-        self.traffic["down"] += exchange.bytes_down
-        self.traffic["up"] += exchange.bytes_up
+        self.bytes = ByteCounts(
+            down=self.bytes.down + exchange.bytes_down, up=self.bytes.up + exchange.bytes_up
+        )
         if loss is not None:
             reported = {f"server.{k}": float(v) for k, v in self.session.reported.items()}
             self.log.append({LOSS: loss, **reported})
-            self.gradients += self.session.gradients_of(list(exchange.updates.values()))
-        self._will_say(
-            "round",
-            round=number,
-            done=loss is not None,
-            loss=loss,
-            seconds=round(seconds, 3),
-            trained=[name(c) for c in sorted(exchange.updates)],
-            scored=[name(c) for c in sorted(exchange.scores)],
-            not_connected=[name(c) for c in exchange.missing],
-            silent=[name(c) for c in exchange.silent],
-            rejected={name(c): why for c, why in sorted(exchange.rejected.items())},
-            bytes_down=exchange.bytes_down,
-            bytes_up=exchange.bytes_up,
+            self.gradients += self.session.count_gradients(list(exchange.updates.values()))
+        self._add_event(
+            RoundEnded(
+                round=number,
+                done=loss is not None,
+                loss=loss,
+                seconds=round(seconds, 3),
+                trained=tuple(name(client) for client in sorted(exchange.updates)),
+                scored=tuple(name(client) for client in sorted(exchange.scores)),
+                not_connected=tuple(name(client) for client in exchange.missing),
+                silent=tuple(name(client) for client in exchange.silent),
+                rejected={name(client): why for client, why in sorted(exchange.rejected.items())},
+                bytes_down=exchange.bytes_down,
+                bytes_up=exchange.bytes_up,
+            )
         )
         for client in sorted(exchange.diverged):
             self.notice(
@@ -117,105 +130,132 @@ class Ledger:
                 "finite there; check the scale of its data"
             )
 
-    def evaluated(self, number: int, scores: Scores) -> None:
-        """An evaluation of the model as it was before round ``number``; known clients in it."""
-        steps = self.session.experiment.evaluation.adapt_steps
-        if not np.any(scores.clients < self.session.roster.known_clients):
+    def has_evaluation(self, number: int) -> bool:
+        """Return whether the newest evaluation is of the model before round ``number``."""
+        return bool(self.evaluations) and self.evaluations[-1].round == number
+
+    def add_evaluation(
+        self, number: int, scores: Scores, *, without_last_round: bool = False
+    ) -> None:
+        """Record scores of the model as it was before round ``number``.
+
+        ``without_last_round``: the newest entry of the log is that of this round, and belongs to
+        the next evaluation.
+        """
+        session, options = self.session, self.session.experiment.evaluation
+        if not np.any(scores.clients < session.roster.known_clients):
             return
-        results.refuse_diverged(scores, self.session.roster, steps, number)
-        log, self.log = arrays_of(self.log), []
+        refuse_diverged(scores, session.roster, options.adapt_steps, number)
+        newest = self.log[-1:] if without_last_round else []
+        past = _columns(self.log[: len(self.log) - len(newest)])
+        self.log = newest
+        present = session.roster.present(scores.clients.tolist())
         evaluation = Evaluation(
             round=number,
             seconds=round(self.seconds, 3),
-            evaluation_seconds=self.evaluation_seconds,
             gradient_evaluations=self.gradients,
-            train_loss=float(np.mean(log[LOSS])) if log else None,
-            reported={name: float(np.mean(values)) for name, values in log.items()},
-            adapt_steps=steps,
-            adapt_on=self.session.experiment.evaluation.adapt_on,
-            scores=self._score_summary(scores, steps),
+            train_loss=float(np.mean(past[LOSS])) if past else None,
+            reported={name: float(np.mean(values)) for name, values in past.items()},
+            adapt_steps=options.adapt_steps,
+            adapt_on=options.adapt_on,
+            scores=summarize_scores(scores, present, options.adapt_steps),
         )
         self.evaluations.append(evaluation)
         self.folder.append_evaluation(evaluation)
-        self._will_say("evaluated", **evaluation.to_table())
+        self._add_event(Evaluated.from_evaluation(evaluation, time=0.0))
+
+    def replace_evaluation(self, number: int, scores: Scores) -> None:
+        """Record an evaluation in place of an earlier one of the same round."""
+        if self.has_evaluation(number):
+            self.evaluations.pop()
+        self.add_evaluation(number, scores)
 
     def save(self) -> None:
-        """The state as it now is; only then is a round said to be done."""
-        saved = Checkpoint(
-            round=self.session.round,
-            state=self.session.state,
+        """Save the present state; only then are events of its round written."""
+        session = self.session
+        checkpoint = Checkpoint(
+            round=session.round,
+            state=session.state,
             memory=(),
-            log=arrays_of(self.log),
+            log=_columns(self.log),
             seconds=self.seconds,
             evaluations=tuple(self.evaluations),
-            federation=FederationProgress.from_table(
-                {
-                    "gradients": self.gradients,
-                    "sizes": self.session.roster.sizes,
-                    "traffic": self.traffic,
-                    "last": self.last,
-                }
+            federation=FederationProgress(
+                gradients=self.gradients,
+                sizes=session.roster.sizes,
+                traffic=self.bytes,
+                last=self.last,
             ),
         )
         self._refuse_other_owner()
-        save_checkpoint(self.folder.checkpoints, saved, self.fingerprint)
-        self.tell()
+        save_checkpoint(self.folder.checkpoints, checkpoint, session.fingerprint)
+        self._write_events()
 
-    def finish(self, scores: Scores) -> RunSummary:
-        """Results, model and summary."""
-        session, options = self.session, self.session.experiment.evaluation
-        results.refuse_diverged(scores, session.roster, options.adapt_steps, session.round)
-        self.folder.write_evaluations(self.evaluations)  # A hand-out replaces the last evaluation.
-        summary = self._summary(scores)
-        clients = results.client_results(scores, session.roster, options.adapt_steps)
+    def finish(self, scores: Scores) -> None:
+        """Write results, model and summary."""
+        session, steps = self.session, self.session.experiment.evaluation.adapt_steps
+        refuse_diverged(scores, session.roster, steps, session.round)
+        self.folder.write_evaluations(self.evaluations)  # The last one may have been replaced.
         params = merge_frozen(session.algorithm.model(session.state), session.parts)
-        objective = session.experiment.objective
-        model = PersonalModel(params, session.model, session.schema, objective)
-        model.save(self.folder.model_file, algorithm=summary.algorithm)
-        self.folder.write_results(summary, clients)
-        self.say("finished")
-        return summary
+        model = PersonalModel(params, session.model, session.schema, session.experiment.objective)
+        model.save(self.folder.model_file, algorithm=session.algorithm.name)
+        clients = client_results(scores, session.roster, steps)
+        self.folder.write_results(self._summary(scores), clients)
+        self.say(RunFinished())
 
-    def say(self, event: str, **facts: Any) -> None:
-        """A line for whoever watches."""
-        self._will_say(event, **facts)
-        self.tell()
+    def say(self, event: FederationEvent) -> None:
+        """Write an event now."""
+        self._add_event(event)
+        self._write_events()
 
     def notice(self, text: str) -> None:
-        """One line for people: to those who watch with the next event, and to Flower's log now."""
+        """Add a line for people to the events, and write it to Flower's log now."""
         log(WARNING, "%s", text)
-        self._will_say("notice", text=text)
+        self._add_event(Notice(text=text))
 
-    def tell(self) -> None:
-        """Write what is still unsaid."""
-        self._refuse_other_owner()
-        for line in self._unsaid:
-            append_line(self.folder.path / ROUNDS, line)
-        self._unsaid.clear()
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Read the checkpoint to resume from; raise CheckpointError if all are unusable."""
+        session = self.session
+        checkpoint, self.skipped = load_newest(
+            self.folder.checkpoints, session.state, (), session.fingerprint
+        )
+        if checkpoint is None and self.skipped:
+            raise CheckpointError(
+                f"no checkpoint can be used ({self.skipped[0]}); nothing was changed"
+            )
+        if checkpoint is not None and checkpoint.round > session.experiment.rounds:
+            raise ConfigError(
+                f"rounds={session.experiment.rounds} is less than the {checkpoint.round} rounds "
+                "already done"
+            )
+        return checkpoint
 
-    def _refuse_other_owner(self) -> None:
-        path = self.folder.path / OWNER
-        if not path.exists() or path.read_text(encoding="utf-8") != self._owner:
-            raise SupersededError(f"another server process has taken up the run in {path.parent}")
-
-    def _will_say(self, event: str, **facts: Any) -> None:
-        line = {"event": event, "time": round(time.time(), 3), **facts}
-        self._unsaid.append(json.dumps(line, allow_nan=False))
+    def _resume_from(self, checkpoint: Checkpoint) -> None:
+        progress = checkpoint.federation
+        if progress is None:
+            raise CheckpointError(
+                f"the checkpoint in {self.folder.checkpoints} is not of a federation; resume it "
+                "with: headstart run --resume"
+            )
+        self.session.state, self.session.round = checkpoint.state, checkpoint.round
+        self.session.roster.sizes.update(progress.sizes)
+        self.evaluations, self.log = list(checkpoint.evaluations), _rows(checkpoint.log)
+        self.seconds, self.gradients = checkpoint.seconds, progress.gradients
+        self.bytes, self.last = progress.traffic, dict(progress.last)
 
     def _summary(self, scores: Scores) -> RunSummary:
         session, options = self.session, self.session.experiment.evaluation
-        present = _Present(session.roster, scores)
+        roster, steps = session.roster, options.adapt_steps
+        present = roster.present(scores.clients.tolist())
         first = self.evaluations[0] if self.evaluations else None
         return RunSummary(
             algorithm=session.algorithm.name,
             label=session.experiment.label,
             engine="flower",
-            data=f"{len(session.roster.names)} sites' own data",
-            data_digest=digest_of(session),
-            clients=ClientCounts(
-                known=session.roster.known_clients, new=session.roster.new_clients
-            ),
-            evaluated_clients=results.count_evaluated(scores, session.roster),
+            data=f"{len(roster.names)} sites' own data",
+            data_digest=session.data_digest,
+            clients=ClientCounts(known=roster.known_clients, new=roster.new_clients),
+            evaluated_clients=count_evaluated(scores, roster),
             active_clients=session.active,
             rounds=session.round,
             seed=session.experiment.seed,
@@ -223,99 +263,47 @@ class Ledger:
             gradient_evaluations=self.gradients,
             gradient_evaluations_per_client=GradientsPerClient(
                 round=session.gradients_per_client,
-                adaptation=options.adapt_steps * session.algorithm.gradients_per_step,
+                adaptation=steps * session.algorithm.gradients_per_step,
             ),
-            bytes=ByteCounts.from_table(self.traffic),
-            adapt_steps=options.adapt_steps,
+            bytes=self.bytes,
+            adapt_steps=steps,
             adapt_on=options.adapt_on,
             warning=ADAPTED_ON_TEST if options.adapt_on == "test" else None,
-            failures=results.find_failures(scores, present, options.adapt_steps, first),
-            scores=self._score_summary(scores, options.adapt_steps),
-            adaptation=results.adaptation_curves(scores, present),
-            host=results.host_facts(),
+            failures=find_failures(scores, present, steps, first),
+            scores=summarize_scores(scores, present, steps),
+            adaptation=adaptation_curves(scores, present),
+            host=host_facts(),
         )
 
-    def _score_summary(self, scores: Scores, steps: int) -> ScoreSummary:
-        return results.summarize_scores(scores, _Present(self.session.roster, scores), steps)
+    def _add_event(self, event: FederationEvent) -> None:
+        self._unwritten.append(event.model_copy(update={"time": round(time.time(), 3)}))
 
-    def newest(self) -> Checkpoint | None:
-        """The checkpoint to go on from; a clear line if there are only unusable ones."""
-        found, self.skipped = load_newest(
-            self.folder.checkpoints, self.session.state, (), self.fingerprint
-        )
-        if found is None and self.skipped:
-            raise CheckpointError(
-                f"no checkpoint can be used ({self.skipped[0]}); nothing was changed"
-            )
-        if found is not None and found.round > self.session.experiment.rounds:
-            raise ConfigError(
-                f"rounds={self.session.experiment.rounds} is less than the "
-                f"{found.round} rounds already done"
-            )
-        return found
+    def _write_events(self) -> None:
+        self._refuse_other_owner()
+        for event in self._unwritten:
+            append_line(self.folder.path / EVENTS_FILE, event.to_json())
+        self._unwritten.clear()
 
-    def _take_up(self, found: Checkpoint) -> None:
-        self.session.state, self.session.round = found.state, found.round
-        self.evaluations, self.log = list(found.evaluations), rounds_of(found.log)
-        self.seconds = found.seconds
-        if found.federation is None:
-            raise CheckpointError("the checkpoint is not one of a federation")
-        self.gradients = found.federation.gradients
-        self.traffic = found.federation.traffic.to_table()
-        self.last = {c: scores.to_table() for c, scores in found.federation.last.items()}
-        self.session.roster.sizes.update(
-            {c: sizes.to_table() for c, sizes in found.federation.sizes.items()}
-        )
+    def _refuse_other_owner(self) -> None:
+        path = self.folder.path / OWNER_FILE
+        if not path.exists() or path.read_text(encoding="utf-8") != self._owner:
+            raise SupersededError(f"another server process has resumed the run in {path.parent}")
 
 
-def arrays_of(log: list[dict[str, float]]) -> dict[str, np.ndarray]:
-    """Values by name, each with a number per round."""
-    return {name: np.array([each[name] for each in log]) for name in (log[0] if log else {})}
-
-
-def rounds_of(log: Mapping[str, np.ndarray]) -> list[dict[str, float]]:
-    """The inverse of :func:`arrays_of`."""
-    count = len(next(iter(log.values()), ()))
-    return [{name: float(values[i]) for name, values in log.items()} for i in range(count)]
-
-
-class _Present:
-    """The roster as far as there are scores: a late site that has not come is not in the tables."""
-
-    def __init__(self, roster: Any, scores: Scores) -> None:
-        self._roster = roster
-        self.known_clients = roster.known_clients
-        self.new_clients = int(np.sum(scores.clients >= roster.known_clients))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._roster, name)
-
-
-def digest_of(session: Session) -> str:
-    """Stands for the data, which the server does not see: who trains, and what all share.
-
-    Who joins later is not part of it, because that is not known beforehand.
-    """
-    content = json.dumps([list(session.federation.sites), repr(session.schema)])
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def run_id(folder: Path, *, resume: bool) -> str:
-    """The name under which sites keep what they keep; a resumed run has its old one."""
-    kept = folder / RUN_ID
-    if resume and kept.exists():
-        return kept.read_text(encoding="utf-8").strip()
+def read_run_id(folder: Path, *, resume: bool) -> str:
+    """Return the name under which sites keep their part; a resumed run has its old one."""
+    path = folder / RUN_ID_FILE
+    if resume and path.exists():
+        return path.read_text(encoding="utf-8").strip()
     return os.urandom(8).hex()
 
 
-def follow(path: Path, seen: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Whole lines of ``rounds.jsonl`` from byte ``seen`` on, each with where it ends."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        file.seek(seen)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            seen += len(line)
-            yield seen, json.loads(line)
+def _columns(log: RoundLog) -> dict[str, np.ndarray]:
+    """Return values by name, each with a number per round."""
+    return {name: np.array([each[name] for each in log]) for name in (log[0] if log else {})}
+
+
+def _rows(columns: Mapping[str, np.ndarray]) -> RoundLog:
+    """Return the inverse of :func:`_columns`."""
+    count = len(next(iter(columns.values()), ()))
+    return [{name: float(values[i]) for name, values in columns.items()} for i in range(count)]

@@ -1,7 +1,7 @@
-"""What a site keeps between rounds, on its own disk, one file per round it worked in.
+"""What the algorithm keeps at a site between rounds: a file per round the site worked in.
 
-A server that was killed may ask for a round again: the memory of the rounds before it must still
-be there, so the newest few are kept.
+A server that was killed may ask for a round again. The memory of the rounds before it must still
+be there, so the newest few files are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SiteMemory:
         self.folder = folder
 
     def before(self, round: int, fresh: Memory) -> Memory:
-        """As it was before this round; ``fresh`` for who had not worked yet."""
+        """Return the memory as it was before this round; ``fresh`` if the site had not worked."""
         for number, path in reversed(self._files()):
             if number < round:
                 return restore(fresh, read_checked(path, FORMAT)[1], path)
@@ -32,7 +32,7 @@ class SiteMemory:
         return fresh
 
     def keep(self, round: int, memory: Memory) -> None:
-        """After working in this round; anything later belongs to a course that was abandoned."""
+        """Store the memory after this round; files of later rounds are obsolete and go."""
         first = self._begins_here() and not any(n < round for n, _ in self._files())
         path = self.folder / f"memory-{round:09d}.safetensors"
         write_checked(path, named_arrays(memory), {"first": first}, FORMAT)
@@ -43,10 +43,10 @@ class SiteMemory:
             old.unlink(missing_ok=True)
 
     def _begins_here(self) -> bool:
-        """Whether nothing is missing before the oldest file."""
+        """Whether no file is missing before the oldest one."""
         files = self._files()
         return not files or bool(read_checked(files[0][1], FORMAT)[0]["first"])
 
     def _files(self) -> list[tuple[int, Path]]:
-        found = sorted(self.folder.glob("memory-*.safetensors"))
-        return [(int(path.stem.removeprefix("memory-")), path) for path in found]
+        paths = sorted(self.folder.glob("memory-*.safetensors"))
+        return [(int(path.stem.removeprefix("memory-")), path) for path in paths]

@@ -14,12 +14,19 @@ from headstart.errors import DivergedError, OutputError
 from headstart.experiments.personalization import primary_metric, score_change
 from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
-from headstart.flower.site.orders import PERSONAL, KeptStart, read_site_data
-from headstart.keys import Keys
+from headstart.flower.site.kept_start import PERSONAL_FILE, KeptStart
+from headstart.flower.site.site_data import read_site_data
+from headstart.flower.site.site_setup import SiteSetup
 from headstart.options import require_at_least
 from headstart.parts import merge_frozen
 from headstart.records import PersonalResult
 from headstart.trees import all_finite
+
+
+class SitePersonalResult(PersonalResult):
+    """What a site's own model reaches on examples that were kept aside."""
+
+    site: str
 
 
 def personalize_site(
@@ -29,7 +36,7 @@ def personalize_site(
     data: Path | None = None,
     out: Path | None = None,
     run: str | None = None,
-) -> PersonalResult:
+) -> SitePersonalResult:
     """Adapt to the training part of the site's data, score on the rest, write the model."""
     config = SiteConfig.read(site_file)
     if data is not None:
@@ -37,42 +44,32 @@ def personalize_site(
     start = KeptStart.newest(config, run)
     steps = start.steps if steps is None else steps
     require_at_least(0, **{"--steps": steps})
-    model_file = out or start.path.with_name(PERSONAL)
+    model_file = out or start.path.with_name(PERSONAL_FILE)
     if model_file.suffix != ".safetensors":
         raise OutputError(f"--out {model_file} must end in .safetensors")
-    model, (algorithm, _, parts), schema = start.assignment.build()
-    mine = read_site_data(config, schema).client(0)
-    objective = start.assignment.build_objective(model, schema)
-    task = Task(
-        objective,
-        (jnp.asarray(mine.x_train), jnp.asarray(mine.y_train)),
-        jnp.int32(0),
-        jnp.int32(len(mine.y_train)),
-        len(mine.y_train),
-        parts,
-    )
-    keys = Keys.from_seed(start.assignment.seed)
-    key = keys.adaptation(start.assignment.client)
-    adapt = jax.jit(algorithm.personalize)
-    before, after = (
-        PersonalModel(
-            merge_frozen(adapt(start.state, start.memory, task, key, n), parts),
-            model,
-            schema,
-            objective,
-        )
-        for n in (0, steps)
-    )
+    setup = SiteSetup.from_assignment(start.assignment)
+    own = read_site_data(config, setup.schema).client(0)
+    examples = (jnp.asarray(own.x_train), jnp.asarray(own.y_train))
+    count = len(own.y_train)
+    task = Task(setup.objective, examples, jnp.int32(0), jnp.int32(count), count, setup.parts)
+    key = setup.keys.adaptation(start.assignment.client)
+    personalize = jax.jit(setup.algorithm.personalize)
+
+    def adapt(steps: int) -> PersonalModel:
+        params = merge_frozen(personalize(start.state, start.memory, task, key, steps), setup.parts)
+        return PersonalModel(params, setup.model, setup.schema, setup.objective)
+
+    before, after = adapt(0), adapt(steps)
     if not all_finite(after.params):
         raise DivergedError(f"the model is not finite after {steps} steps; use fewer")
-    scores = score_change(before, after, np.asarray(mine.x_test), mine.y_test)
-    after.save(model_file, algorithm=algorithm.name)
-    return PersonalResult(
+    scores = score_change(before, after, np.asarray(own.x_test), own.y_test)
+    after.save(model_file, algorithm=setup.algorithm.name)
+    return SitePersonalResult(
         site=config.name,
         run=start.assignment.run,
         steps=steps,
-        train_examples=len(mine.y_train),
-        test_examples=len(mine.y_test),
+        train_examples=count,
+        test_examples=len(own.y_test),
         metric=primary_metric(after),
         scores=scores,
         model=str(model_file),

@@ -188,6 +188,7 @@ class Classification(Objective):
     With sequences y has one label per position, and an example's loss is the mean over them.
     """
 
+    name: ClassVar[str] = "classification"
     constant_answer: ClassVar[str] = "each client's most frequent label"
 
     def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch ..."]:
@@ -212,6 +213,8 @@ class Classification(Objective):
 @dataclass(frozen=True)
 class Sequences(Classification):
     """Classification of every position of a sequence: which token comes next."""
+
+    name: ClassVar[str] = "sequences"
 
     def available(self) -> Sequence[Measure]:
         """The share of right positions."""

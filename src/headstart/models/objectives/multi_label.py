@@ -87,6 +87,7 @@ class MultiLabel(Objective):
     with ``objective.metrics``. What the constant answer reaches is noted beside the result.
     """
 
+    name: ClassVar[str] = "multi-label"
     target: ClassVar[Target] = "labels"
     constant_answer: ClassVar[str] = "what is most frequent for each label"
 

@@ -122,6 +122,8 @@ class Objective(ABC):
     metrics: tuple[str, ...] = ()
     """Names of the metrics to compute, the primary one first; empty: the objective's own first."""
 
+    name: ClassVar[str]
+    """The name of a built-in objective in an experiment file."""
     target: ClassVar[Target] = "class"
     """What the labels must be."""
     constant_answer: ClassVar[str] = ""

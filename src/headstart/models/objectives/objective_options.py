@@ -8,20 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headstart.errors import ConfigError
-from headstart.extensions import find_extension, require_subclass
+from headstart.extensions import collect_builtin, find_extension, require_subclass
 from headstart.models.model import Model
-from headstart.models.objectives.classification import Classification, Sequences
-from headstart.models.objectives.multi_label import MultiLabel
 from headstart.models.objectives.objective import DataSchema, Objective, Target
-from headstart.models.objectives.regression import Regression
 from headstart.options import convert, refuse_unknown
 
-OBJECTIVES: dict[str, type[Objective]] = {
-    "classification": Classification,
-    "regression": Regression,
-    "multi-label": MultiLabel,
-    "sequences": Sequences,
-}
+OBJECTIVES: dict[str, type[Objective]] = collect_builtin(
+    "headstart.models.objectives", require_subclass(Objective)
+)
 """Objectives by the name they have in an experiment file; further fields are the options."""
 
 _PARTS = ("model", "schema")
@@ -36,7 +30,7 @@ def make_objective(model: Model, schema: DataSchema, given: ObjectiveLike = None
 
     >>> from headstart.data import Schema
     >>> from headstart.models import mlp
-    >>> type(objective_for(mlp(), Schema(shape=(4,), classes=3))).__name__
+    >>> type(make_objective(mlp(), Schema(shape=(4,), classes=3))).__name__
     'Classification'
     """
     if isinstance(given, Objective):

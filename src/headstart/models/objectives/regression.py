@@ -108,6 +108,7 @@ class Regression(Objective):
     in the units of the stored labels.
     """
 
+    name: ClassVar[str] = "regression"
     target: ClassVar[Target] = "number"
     constant_answer: ClassVar[str] = "the mean of each client's training labels"
     must_beat_constant: ClassVar[bool] = True

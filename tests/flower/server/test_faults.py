@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,18 +14,22 @@ import numpy as np
 import pytest
 from flower.federations import experiment, federation_in
 from flower.local_grid import LocalGrid
+from flower.raw_messages import RawMessage, split_header, with_header
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from headstart.errors import CheckpointError
-from headstart.experiments import RunDirectory, load_run
+from headstart.experiments import load_run
 from headstart.flower.deploy.serving import _watch
-from headstart.flower.protocol import encoding as wire
-from headstart.flower.protocol.encoding import Parcel
-from headstart.flower.protocol.error_codes import FederationError, SupersededError
-from headstart.flower.server.server_app import conduct
+from headstart.flower.federation_config import SiteConfig
+from headstart.flower.federation_errors import FederationError, SupersededError
+from headstart.flower.protocol.encoding import encode
+from headstart.flower.protocol.flower_records import to_records
+from headstart.flower.protocol.messages import IdentityRequest
+from headstart.flower.server import conduct
 from headstart.flower.site import client_app
 from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
+from headstart.records import RunDirectory
 from headstart.trees import subtract
 
 ALL = {"participation": 1.0, "rounds": 2}
@@ -52,63 +57,69 @@ def test_any_exception_is_replaced(
 ) -> None:
     grid = federation_in(tmp_path / "f", experiment(**ALL))
 
-    def fail(site: str, order: Parcel) -> Parcel:
+    def fail(config: SiteConfig, order: bytes) -> bytes:
         raise {"ValueError": ValueError, "KeyError": KeyError}[kind]("row 17: 3.1, 4.1, ill")
 
-    monkeypatch.setattr(client_app, "answer_of", fail)
+    monkeypatch.setattr(client_app, "answer_bytes", fail)
     reply = grid.apps["site-0"](order_message(), context_of(grid, "site-0"))
     assert reply is not None
     assert (reply.error.code, reply.error.reason) == (199, kind)
 
 
-def nan(answer: Parcel) -> Parcel:
+def nan(answer: RawMessage) -> RawMessage:
     return changed(answer, lambda a: np.full_like(a, np.nan))
 
 
-def absurd(answer: Parcel) -> Parcel:
+def absurd(answer: RawMessage) -> RawMessage:
     return changed(answer, lambda a: (a + 1) * a.dtype.type(1e6))
 
 
-def shapeless(answer: Parcel) -> Parcel:
+def shapeless(answer: RawMessage) -> RawMessage:
     return changed(answer, lambda a: a[..., None])
 
 
-def double(answer: Parcel) -> Parcel:
+def double(answer: RawMessage) -> RawMessage:
     return changed(answer, lambda a: a.astype(np.float64))
 
 
-def nameless(answer: Parcel) -> Parcel:
-    return Parcel(answer.text, {f"{name}.x": a for name, a in answer.arrays.items()})
+def nameless(answer: RawMessage) -> RawMessage:
+    return replace(answer, arrays={f"{name}.x": a for name, a in answer.arrays.items()})
 
 
-def pickled(answer: Parcel) -> Parcel:
-    return Parcel(answer.text, dict.fromkeys(answer.arrays, b"\x80\x04N."))
+def pickled(answer: RawMessage) -> bytes:
+    """The pickle of None where the arrays are."""
+    header, body = split_header(answer.to_bytes())
+    return with_header(header, b"\x80\x04N." if body else b"")
 
 
-def heavy(answer: Parcel) -> Parcel:
-    return Parcel({**answer.text, "weight": 50.0}, answer.arrays)
-
-
-def sizeless(answer: Parcel) -> Parcel:
-    return Parcel({**answer.text, "train_examples": -3}, answer.arrays)
-
-
-def stale(answer: Parcel) -> Parcel:
-    return Parcel({**answer.text, "round": 7}, answer.arrays)
-
-
-def lossless(answer: Parcel) -> Parcel:
-    return Parcel({**answer.text, "loss": "low"}, answer.arrays)
-
-
-def perfect(answer: Parcel) -> Parcel:
-    if "scores" not in answer.text:
+def heavy(answer: RawMessage) -> RawMessage:
+    if answer.record["training"] is None:
         return answer
-    sums = [[0.0, 1e9, 0.0] for _ in answer.text["scores"]["sums"]]
-    return Parcel({**answer.text, "scores": {"sums": sums}}, answer.arrays)
+    return answer.with_record(training__weight=50.0)
 
 
-LIES: dict[Callable[[Parcel], Parcel], str] = {
+def sizeless(answer: RawMessage) -> RawMessage:
+    return answer.with_record(sizes__train_examples=-3)
+
+
+def stale(answer: RawMessage) -> RawMessage:
+    return answer.with_record(round=7)
+
+
+def lossless(answer: RawMessage) -> RawMessage:
+    if answer.record["training"] is None:
+        return answer
+    return answer.with_record(training__loss="low")
+
+
+def perfect(answer: RawMessage) -> RawMessage:
+    if answer.record["scores"] is None:
+        return answer
+    sums = [[0.0, 1e9, 0.0] for _ in answer.record["scores"]["sums"]]
+    return answer.with_record(scores__sums=sums)
+
+
+LIES: dict[Callable[[RawMessage], RawMessage | bytes], str] = {
     nan: "not finite",
     absurd: "norm",
     shapeless: "expected",
@@ -132,8 +143,9 @@ def test_a_bad_answer_is_rejected_and_named(lie: Any, tmp_path: Path) -> None:
     def liar(message: Message, context: Context) -> Message:
         reply = honest(message, context)
         assert reply is not None
-        told = lie(wire.from_records(reply.content))
-        return Message(wire.to_records(told), reply_to=message)
+        answer = lie(RawMessage.from_reply(reply))
+        content = answer if isinstance(answer, bytes) else answer.to_bytes()
+        return Message(to_records(content), reply_to=message)
 
     grid.apps["site-1"] = liar
     conduct(grid, tmp_path / "f", tmp_path / "run")
@@ -147,22 +159,20 @@ def test_a_bad_answer_is_rejected_and_named(lie: Any, tmp_path: Path) -> None:
     same_model(tmp_path / "run", tmp_path / "without")
 
 
-def test_a_message_that_is_no_parcel_is_rejected(tmp_path: Path) -> None:
+def test_a_message_of_another_form_is_rejected(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "f", experiment(**ALL), retries=0)
 
     def stranger(message: Message, context: Context) -> Message:
         return Message(RecordDict({"hello": ConfigRecord({"a": 1})}), reply_to=message)
 
     def garbled(message: Message, context: Context) -> Message:
-        noise = np.frombuffer(b"\xff" * 40, np.uint8)
-        record = wire.array_record({wire.PARCEL: noise})
-        return Message(RecordDict({wire.PARCEL: record}), reply_to=message)
+        return Message(to_records(b"\xff" * 40), reply_to=message)
 
     grid.apps |= {"site-1": garbled, "site-2": stranger}
     with pytest.raises(FederationError, match="1 usable answers, 2 are needed"):
         conduct(grid, tmp_path / "f", tmp_path / "run")
     for name in ("site-1", "site-2"):
-        assert "not a parcel" in rounds_of(tmp_path / "run")[0]["rejected"][name]
+        assert "its message cannot be read" in rounds_of(tmp_path / "run")[0]["rejected"][name]
 
 
 def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
@@ -188,9 +198,10 @@ def test_a_partial_round_is_weighted_by_who_answered(tmp_path: Path) -> None:
         grid.apps[name] = recording(grid.apps[name], replies, name)
     del grid.apps["site-1"]
     conduct(grid, tmp_path / "f", tmp_path / "run")
-    parts = [wire.tensors(replies[name]) for name in ("site-0", "site-2")]
-    weights = [replies[name].text["weight"] for name in ("site-0", "site-2")]
-    assert weights == [replies[name].text["train_examples"] for name in ("site-0", "site-2")]
+    parts = [replies[name].arrays for name in ("site-0", "site-2")]
+    records = [replies[name].record for name in ("site-0", "site-2")]
+    weights = [record["training"]["weight"] for record in records]
+    assert weights == [record["sizes"]["train_examples"] for record in records]
     model = load_run(tmp_path / "run").params
     schema = RunDirectory(tmp_path / "run").schema()
     first = plan.build_model().init(Keys.from_seed(plan.seed).init, schema)
@@ -198,6 +209,20 @@ def test_a_partial_round_is_weighted_by_who_answered(tmp_path: Path) -> None:
     for name, leaf in zip(sorted(parts[0]), moved, strict=True):
         mean = np.average([part[name] for part in parts], axis=0, weights=weights)
         np.testing.assert_allclose(leaf, mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wait_for_all", [False, True])
+def test_a_trial_waits_for_all_sites(wait_for_all: bool, tmp_path: Path) -> None:
+    """On a slow machine a site may connect after ``min_sites`` others have."""
+    grid = SlowGrid(federation_in(tmp_path / "f", experiment(**ALL)), "site-1", "site-3")
+    conduct(grid, tmp_path / "f", tmp_path / "run", wait_for_all=wait_for_all)
+    first = rounds_of(tmp_path / "run")[0]
+    assert first["trained"] == ["site-0", *["site-1"] * wait_for_all, "site-2"]
+    assert first["scored"] == first["trained"] + ["site-3"] * wait_for_all
+    if wait_for_all:
+        prompt = federation_in(tmp_path / "g", experiment(**ALL))
+        conduct(prompt, tmp_path / "g", tmp_path / "prompt")
+        same_model(tmp_path / "run", tmp_path / "prompt")
 
 
 def test_too_few_sites_end_the_run_clearly_after_a_while(tmp_path: Path) -> None:
@@ -223,7 +248,7 @@ def test_a_round_without_enough_answers_is_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["per-fedavg", "apfl"])
-def test_a_killed_server_goes_on_to_the_same_model(name: str, tmp_path: Path) -> None:
+def test_a_killed_server_resumes_to_the_same_model(name: str, tmp_path: Path) -> None:
     plan = experiment(rounds=4, algorithm={"name": name, "local_steps": 2, "batch_size": 8})
     whole = federation_in(tmp_path / "f", plan)
     conduct(whole, tmp_path / "f", tmp_path / "whole")
@@ -256,7 +281,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
     same_model(tmp_path / "run", tmp_path / "whole")
 
 
-def test_notices_are_shown_to_who_started_the_server(
+def test_notices_are_shown_where_the_server_was_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notice = {"event": "notice", "text": "round-7 is damaged (no header); it is not used"}
@@ -265,7 +290,7 @@ def test_notices_are_shown_to_who_started_the_server(
     heard: list[Any] = []
     _watch(tmp_path, tmp_path, Mock(), 1, 0, heard.append, lambda: None)
     assert capsys.readouterr().err == "round-7 is damaged (no header); it is not used\n"
-    assert [event["event"] for event in heard] == ["notice", "finished"]
+    assert [event.event for event in heard] == ["notice", "finished"]
 
 
 def test_a_server_that_was_replaced_touches_nothing(tmp_path: Path) -> None:
@@ -286,7 +311,7 @@ def test_a_server_that_was_replaced_touches_nothing(tmp_path: Path) -> None:
     assert [event["event"] for event in events_of(tmp_path / "run")] == ["started"]
 
 
-def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
+def test_distribution_reaches_a_site_that_came_late(tmp_path: Path) -> None:
     plan = experiment(**ALL)
     grid = federation_in(tmp_path / "f", plan)
     late = grid.apps.pop("site-3")
@@ -296,19 +321,19 @@ def test_handing_out_reaches_who_came_late(tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").summary.new is None
     before = (tmp_path / "run/model.safetensors").read_bytes()
     grid.apps["site-3"] = late
-    conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
+    conduct(grid, tmp_path / "f", tmp_path / "run", distribute=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == before
     assert list(kept.glob("*/personal.safetensors"))
-    handed = load_run(tmp_path / "run")
-    assert handed.summary.new is not None
-    assert [e.round for e in handed.evaluations] == [0, 2]
+    distributed = load_run(tmp_path / "run")
+    assert distributed.summary.new is not None
+    assert [e.round for e in distributed.evaluations] == [0, 2]
 
 
-def test_handing_out_before_training_is_refused(tmp_path: Path) -> None:
+def test_distribution_before_training_is_refused(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "f", experiment(**ALL))
     (tmp_path / "run").mkdir()
     with pytest.raises(FederationError, match="no trained model"):
-        conduct(grid, tmp_path / "f", tmp_path / "run", hand_out=True)
+        conduct(grid, tmp_path / "f", tmp_path / "run", distribute=True)
 
 
 def test_memory_is_kept_for_a_round_asked_again(tmp_path: Path) -> None:
@@ -325,6 +350,19 @@ def test_memory_is_kept_for_a_round_asked_again(tmp_path: Path) -> None:
         memory.keep(number, {"v": np.full(2, number, np.float32)})
     with pytest.raises(CheckpointError, match="no memory from before round 5"):
         memory.before(5, fresh)
+
+
+class SlowGrid(LocalGrid):
+    """A grid to which some sites connect only after the server has looked three times."""
+
+    def __init__(self, grid: LocalGrid, *slow: str) -> None:
+        super().__init__(grid.apps, grid.sites)
+        self.slow, self.looks = slow, 0
+
+    def get_node_ids(self) -> Any:
+        self.looks += 1
+        late = self.slow if self.looks <= 3 else ()
+        return [node for node in super().get_node_ids() if self.nodes[node] not in late]
 
 
 class Killed(BaseException):
@@ -361,9 +399,9 @@ def failing_once(app: Any) -> Any:
 def recording(app: Any, replies: dict[str, Any], name: str) -> Any:
     def answer(message: Message, context: Context) -> Message | None:
         reply = app(message, context)
-        found = wire.from_records(reply.content)
-        if "weight" in found.text:
-            replies[name] = found
+        answer = RawMessage.from_reply(reply)
+        if answer.record["training"] is not None:
+            replies[name] = answer
         return reply
 
     return answer
@@ -383,14 +421,12 @@ def heard(grid: LocalGrid, name: str) -> list[Message]:
     return said
 
 
-def changed(answer: Parcel, change: Callable[[np.ndarray], np.ndarray]) -> Parcel:
-    return wire.parcel(answer.text, {n: change(a) for n, a in wire.tensors(answer).items()})
+def changed(answer: RawMessage, change: Callable[[np.ndarray], np.ndarray]) -> RawMessage:
+    return replace(answer, arrays={n: change(a) for n, a in answer.arrays.items()})
 
 
 def order_message() -> Message:
-    return Message(
-        wire.to_records(wire.parcel({"hello": True}, {})), dst_node_id=2, message_type="train"
-    )
+    return Message(to_records(encode(IdentityRequest())), dst_node_id=2, message_type="train")
 
 
 def context_of(grid: LocalGrid, name: str) -> Context:
