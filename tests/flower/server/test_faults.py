@@ -31,7 +31,7 @@ from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.records import RunDirectory
 from headstart.records.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from headstart.records.federation import RunStarted, follow_events
+from headstart.records.federation_events import RunStarted, follow_events
 from headstart.records.tensor_files import read_checked, write_checked
 from headstart.trees import subtract
 
