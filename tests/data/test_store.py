@@ -337,7 +337,7 @@ def test_what_was_written_halfway_is_no_data_set(tmp_path: Path, small: Federate
         shutil.copytree(tmp_path / "s", folder)  # what a kill at this moment would leave
     assert is_store(folder)
     for use in (open_store, verify, lambda f: build_dataset({"path": str(f)}, seed=0)):
-        with pytest.raises(DataError, match=r"whose writing was interrupted .* write it anew"):
+        with pytest.raises(DataError, match=r"whose writing was interrupted .* write it again"):
             use(folder)
     with pytest.raises(OutputError, match="writing was interrupted; remove it, or choose"):
         write_store(folder, small)

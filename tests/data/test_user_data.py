@@ -194,7 +194,7 @@ def test_bad_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 2 has an empty client"):
         read_table(tmp_path / "b.csv")
     (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(DataError, match=r"none of \.csv, \.tsv, \.parquet, \.npz"):
+    with pytest.raises(DataError, match=r"not one of \.csv, \.tsv, \.parquet, \.npz"):
         read_table(tmp_path / "a.xlsx")
 
 

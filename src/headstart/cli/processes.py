@@ -117,7 +117,7 @@ def _end(children: list[Child], grace: float) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at now."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

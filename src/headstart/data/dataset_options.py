@@ -22,7 +22,7 @@ from headstart.errors import ConfigError
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The options every source shares; a partition's own stand beside them."""
+    """The options every source shares; a partition adds its own."""
 
     source: str | None = None
     path: str | None = None
@@ -54,7 +54,7 @@ _STORE = ("path", "stored")
 """Options of a data set that is split already."""
 
 Plan = Partition | Maker
-"""How clients come about: dealt from a pool, or made."""
+"""The origin of clients: assigned from a pool, or generated."""
 
 
 def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _holds_store(path: str | None) -> bool:
 
 
 def _refuse_changes(given: Mapping[str, Any]) -> None:
-    """A store is split already: an option that would split it anew must not pass unnoticed."""
+    """Reject options that would split a store again: it is already split."""
     known = [*_SHARED, *(name for plan in _plans() for name in option_names(plan))]
     options.refuse_unknown(given, known, "data")
     for key in given:

@@ -165,7 +165,7 @@ class FederatedDataset:
     def digest(self) -> str:
         """A fingerprint of all examples, of whose they are and of what they mean.
 
-        Data read in place have it on their card, so that nobody waits for gigabytes.
+        Data read in place have it stored, so that gigabytes need not be read.
         """
         return self.stored_digest or digests.combine_digests(
             {name: digests.build_array_card(array) for name, array in self.arrays().items()},

@@ -67,7 +67,7 @@ def read_table_file(path: Path, columns: Columns, *, required: bool = True) -> F
     """One file; a client column that is not ``required`` may be absent."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
-        raise DataError(f"{path} is none of {', '.join(READERS)}; convert it to one of these")
+        raise DataError(f"{path} is not one of {', '.join(READERS)}; convert it to one of these")
     try:
         frame = READERS[suffix](path, columns)
     except OSError as error:
