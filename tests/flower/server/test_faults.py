@@ -30,6 +30,9 @@ from headstart.flower.site import client_app
 from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.records import RunDirectory
+from headstart.records.checkpoint import FORMAT as CHECKPOINT_FORMAT
+from headstart.records.federation import RunStarted, follow_events
+from headstart.records.tensor_files import read_checked, write_checked
 from headstart.trees import subtract
 
 ALL = {"participation": 1.0, "rounds": 2}
@@ -279,6 +282,30 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
     whole = federation_in(tmp_path / "g", plan)
     conduct(whole, tmp_path / "g", tmp_path / "whole")
     same_model(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_of_version_0_1_is_resumed(tmp_path: Path) -> None:
+    """Its records and events state no format."""
+    plan = experiment(**ALL)
+    grid = federation_in(tmp_path / "f", plan)
+    with pytest.raises(Killed):
+        conduct(DyingGrid(grid, after=2), tmp_path / "f", tmp_path / "run")
+    for path in (tmp_path / "run/checkpoint").iterdir():
+        header, tensors = read_checked(path, CHECKPOINT_FORMAT)
+        for record in header["records"]:
+            del record["format"]
+        write_checked(path, tensors, header, CHECKPOINT_FORMAT)
+    old = [
+        {k: v for k, v in event.items() if k != "format"} for event in events_of(tmp_path / "run")
+    ]
+    text = "".join(json.dumps(event) + "\n" for event in old)
+    (tmp_path / "run/rounds.jsonl").write_text(text)
+    conduct(grid, tmp_path / "f", tmp_path / "run", resume=True)
+    events = [event for _, event in follow_events(tmp_path / "run/rounds.jsonl", 0)]
+    assert [e.round for e in events if isinstance(e, RunStarted)] == [0, 2]
+    prompt = federation_in(tmp_path / "g", plan)
+    conduct(prompt, tmp_path / "g", tmp_path / "prompt")
+    same_model(tmp_path / "run", tmp_path / "prompt")
 
 
 def test_notices_are_shown_where_the_server_was_started(
