@@ -41,7 +41,7 @@ PASS_MARK = 0.9
 TESTS = {
     "meta.py": ["tests/test_meta.py", "tests/test_first_layer.py"],
     "trees.py": ["tests/test_trees.py", "tests/parts", "tests/aggregation"],
-    "aggregation": ["tests/aggregation"],
+    "aggregation": ["tests/algorithms/test_defaults.py", "tests/aggregation"],
     "algorithms": ["tests/algorithms", "tests/simulation/test_rounds.py"],
     "simulation": ["tests/simulation", "tests/aggregation"],
 }

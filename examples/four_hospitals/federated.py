@@ -22,7 +22,7 @@ import hospitals
 import headstart as hs
 from headstart.data.example_pool import Pool
 from headstart.errors import HeadstartError
-from headstart.experiments.config import load_experiment
+from headstart.experiments.configuration import load_experiment
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,

@@ -21,9 +21,9 @@ from types import FrameType
 from headstart.atomic_files import write_json, write_text
 from headstart.data.example_pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
-from headstart.experiments.config import load_experiment
-from headstart.experiments.directory import next_free
+from headstart.experiments.configuration import load_experiment
 from headstart.machine import use_compilation_cache
+from headstart.records import next_free
 
 PARTS = ("federation", "comparison")
 

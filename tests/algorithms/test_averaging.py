@@ -259,10 +259,3 @@ def test_a_long_direction_is_shortened(task: Task, params: Any) -> None:
 def test_random_iterates_need_a_fixed_number_of_steps() -> None:
     with pytest.raises(ConfigError, match="local_epochs=2"):
         FedAvg(random_iterate=True, local_epochs=2)
-
-
-def test_the_defaults_are_the_papers() -> None:
-    """P, section 5: τ = 10 local steps on batches of 40."""
-    assert FedAvg().local_steps == PerFedAvg().local_steps == 10
-    assert FedAvg().batch_sizes == PerFedAvg().batch_sizes == (40, 40, 40)
-    assert FedAvg().local_epochs is None and FedAvg().weights == "uniform"
