@@ -35,7 +35,7 @@ from headstart.models import Classification
 from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
 from headstart.records.checkpoint import checkpoint_files
 from headstart.simulation.constant import constant_answer
-from headstart.simulation.evaluation import Scores
+from headstart.simulation.scoring import Scores
 
 
 class StopAt(Listener):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headstart.cli.options import Json, Page, Settings
+from headstart.cli.shared_options import Json, Page, Settings
 
 if TYPE_CHECKING:
     from headstart.experiments import Experiment

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.options import Json, Out, Settings
+from headstart.cli.shared_options import Json, Out, Settings
 
 if TYPE_CHECKING:
     from headstart.diagnosis import Diagnosis, Reading

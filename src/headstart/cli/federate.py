@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headstart.cli.options import Json, Out, Page, Settings
+from headstart.cli.shared_options import Json, Out, Page, Settings
 
 if TYPE_CHECKING:
     from headstart.records.federation_events import FederationEvent, RoundEnded

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.options import Json
+from headstart.cli.shared_options import Json
 
 
 def personalize(

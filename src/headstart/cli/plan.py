@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.options import Json, Settings
+from headstart.cli.shared_options import Json, Settings
 
 if TYPE_CHECKING:
     from headstart.theory.estimation import Estimate

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from headstart.cli.options import Devices, Json, Layout, Out, Page, Settings
+from headstart.cli.shared_options import Devices, Json, Layout, Out, Page, Settings
 
 
 def run(

@@ -27,7 +27,7 @@ from headstart.records import (
     describe_defined,
 )
 from headstart.simulation.constant import ConstantAnswer
-from headstart.simulation.evaluation import Scores
+from headstart.simulation.scoring import Scores
 
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
 

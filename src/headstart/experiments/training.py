@@ -37,7 +37,7 @@ from headstart.records import (
     RunSummary,
 )
 from headstart.records.checkpoint import Checkpoint
-from headstart.simulation.evaluation import Scores
+from headstart.simulation.scoring import Scores
 from headstart.simulation.simulation import Progress, Simulation
 
 CHECKPOINT_SECONDS = 20.0

@@ -17,14 +17,14 @@ from headstart.models.model import Model
 from headstart.models.objectives import ObjectiveLike, make_objective
 from headstart.parts import Parts, TrainingSetup, prepare_algorithm, prepare_training
 from headstart.simulation.constant import ConstantAnswer, constant_answer
-from headstart.simulation.evaluation import AdaptOn, Scores, evaluate
 from headstart.simulation.federation import Federation
+from headstart.simulation.gradient_norm import gradient_norm_squared
 from headstart.simulation.gradients import GradientCount
 from headstart.simulation.layout import Layout, mesh_of, named, replicate, suited
 from headstart.simulation.readahead import ReadAhead
 from headstart.simulation.rounds import CAPACITY, NOBODY, RoundLog, memory_for_all, run_rounds
 from headstart.simulation.sampling import active_clients
-from headstart.simulation.stationarity import gradient_norm_squared
+from headstart.simulation.scoring import AdaptOn, Scores, evaluate
 from headstart.simulation.traffic import Traffic, traffic
 from headstart.trees import size
 

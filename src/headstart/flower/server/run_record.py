@@ -51,7 +51,7 @@ from headstart.records.federation_events import (
     RunStarted,
     SiteScores,
 )
-from headstart.simulation.evaluation import Scores
+from headstart.simulation.scoring import Scores
 from headstart.simulation.simulation import LOSS
 
 EVENTS_FILE = "rounds.jsonl"

@@ -25,8 +25,8 @@ from headstart.keys import Keys
 from headstart.parts import prepare_training
 from headstart.records.federation_events import SiteScores
 from headstart.records.tensor_files import named_arrays
-from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients
+from headstart.simulation.scoring import Scores, scores_from_sums
 
 
 @dataclass(frozen=True)

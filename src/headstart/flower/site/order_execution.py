@@ -37,7 +37,7 @@ from headstart.machine import use_compilation_cache
 from headstart.parts import merge_frozen
 from headstart.records.federation_events import SiteScores, SiteSizes
 from headstart.records.tensor_files import named_arrays, restore
-from headstart.simulation.evaluation import score_client
+from headstart.simulation.scoring import score_client
 from headstart.trees import Tree, all_finite
 
 
