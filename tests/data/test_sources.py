@@ -279,7 +279,7 @@ def test_missing_values_are_zero_for_the_model(root: Path) -> None:
         (HEART.replace(b"63.0", b"abc"), "f line 1 has a cell that is neither"),
         (HEART.replace(b"63.0", b"?"), "f line 1 has no age"),
         (HEART.replace(b"63.0", b"nan"), "not finite"),
-        (HEART.replace(b",6.0,0", b",5.0,0"), "thal=5.0, which is none of"),
+        (HEART.replace(b",6.0,0", b",5.0,0"), "thal=5.0, which is not one of"),
         (b"\xff\x00\x01", "f line 1"),
     ],
 )

@@ -337,7 +337,7 @@ def test_what_was_written_halfway_is_no_data_set(tmp_path: Path, small: Federate
         shutil.copytree(tmp_path / "s", folder)  # what a kill at this moment would leave
     assert is_store(folder)
     for use in (open_store, verify, lambda f: build_dataset({"path": str(f)}, seed=0)):
-        with pytest.raises(DataError, match=r"whose writing was interrupted .* write it anew"):
+        with pytest.raises(DataError, match=r"whose writing was interrupted .* write it again"):
             use(folder)
     with pytest.raises(OutputError, match="writing was interrupted; remove it, or choose"):
         write_store(folder, small)
@@ -422,7 +422,7 @@ def test_nothing_is_written_over(tmp_path: Path, store: Path, small: FederatedDa
 
 
 def test_folders_that_are_no_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist or is no folder"):
+    with pytest.raises(DataError, match="does not exist or is not a folder"):
         open_store(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"holds no store\.json; make such a data set with"):
         open_store(tmp_path)

@@ -1,8 +1,9 @@
 r"""Rules that need all replies of a round: robust means.
 
-A weighted mean follows whoever sends the largest number. These do not: as long as fewer than half
-(Krum: fewer than n/2 − 1) of the clients lie, the result stays among the honest ones. The price is
-memory for all replies, a bias where honest clients differ, and no masks: the server sees every one.
+A weighted mean follows the client that sends the largest numbers. These rules do not: as long as
+fewer than half (Krum: fewer than n/2 − 1) of the clients lie, the result stays among the honest
+ones. The price is memory for all replies, a bias where honest clients differ, and no masks: the
+server sees every reply.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class TrimmedMean(AggregationRule):
     """Share of the values that is left out at each end, rounded down to whole clients."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"trim={self.trim} must be at least 0 and less than 0.5")
 
@@ -71,7 +72,7 @@ class Krum(AggregationRule):
     """How many of the best are averaged."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_at_least(0, byzantine=self.byzantine)
         require_at_least(1, selected=self.selected)
 
@@ -102,7 +103,7 @@ class GeometricMedian(AggregationRule):
     """ν: distances below this count as this."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_at_least(1, iterations=self.iterations)
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:

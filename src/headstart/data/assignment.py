@@ -1,4 +1,4 @@
-"""The steps partitions are made of: shuffle a class, deal it out, draw shares."""
+"""Building blocks of partitions: shuffle a class, distribute it, draw shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rows = list[np.ndarray]
 
 
 class ClassDealer:
-    """The examples of one class, dealt out once before any is used again."""
+    """Distributes the examples of one class, each once before any is used again."""
 
     def __init__(self, rows: np.ndarray, rng: np.random.Generator):
         self.rows, self.rng, self.dealt = rows, rng, 0

@@ -22,7 +22,7 @@ from headstart.errors import ConfigError
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The options every source shares; a partition's own stand beside them."""
+    """The options every source shares; a partition adds its own."""
 
     source: str | None = None
     path: str | None = None
@@ -151,14 +151,14 @@ def _holds_store(path: str | None) -> bool:
 
 
 def _refuse_changes(given: Mapping[str, Any]) -> None:
-    """A store is split already: an option that would split it anew must not pass unnoticed."""
+    """Refuse options that would split a store again: it is split already."""
     known = [*_SHARED, *(name for plan in _plans() for name in option_names(plan))]
     options.refuse_unknown(given, known, "data")
     for key in given:
         if key not in _STORE:
             raise ConfigError(
                 f"data.{key} cannot be set for {given['path']}: it holds a data set that is split "
-                "already (store.json); leave it out, or pack the original data anew with it"
+                "already (store.json); leave it out, or pack the original data again with it"
             )
 
 
@@ -202,7 +202,7 @@ def _default_partition(shared: DataOptions) -> str:
 
 
 def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
-    """An option of another partition or source gets told so; anything else its nearest match."""
+    """Refuse options that do not apply, naming the partition or source they belong to."""
     known = [*_SHARED, *option_names(cls)]
     for key in given:
         owners = [other for other, its in PARTITIONS.items() if key in option_names(its)]

@@ -3,7 +3,7 @@
     x.npy  y.npy  offsets.npy  train_counts.npy    the arrays of ``FederatedDataset``, NumPy format
     store.json                                     what they mean, and the digest of each
 
-``store.json`` comes last and in one step: without it a folder is no data set. Values are checked
+``store.json`` comes last and in one step: without it a folder is not a data set. Values are checked
 while they are written, so opening reads headers and the two small arrays only, and what is larger
 than memory stays on the disk until a client's rows are asked for. Nothing is ever unpickled.
 """
@@ -34,7 +34,7 @@ _KINDS = {"x": "buif", "y": "ui", "offsets": "i", "train_counts": "i"}
 """Kinds of numbers each array may hold, as NumPy abbreviates them."""
 _NUMBERS = "f"
 """Kinds of labels that are numbers to predict."""
-_ANEW = "write the data set anew or fetch another copy"
+_WRITE_AGAIN = "write the data set again or fetch another copy"
 
 
 @dataclass(frozen=True)
@@ -308,24 +308,24 @@ def read_card(folder: Path) -> StoreCard:
     try:
         card: StoreCard = TypeAdapter(StoreCard).validate_json(content)
     except ValueError as error:
-        raise DataError(f"{path} cannot be used: {_first_reason(error)}; {_ANEW}") from None
+        raise DataError(f"{path} cannot be used: {_first_reason(error)}; {_WRITE_AGAIN}") from None
     arrays = {name: getattr(card.arrays, name) for name in ARRAYS}
     rows = [array.shape[:1] for array in arrays.values()]
     n, m = card.examples, card.clients
     told = card.names is None or len(card.names) == m
     whole = combine_digests(arrays, card.schema.to_table(), card.new_clients) == card.digest
     if rows != [(n,), (n,), (m + 1,), (m,)] or not told or not whole:
-        raise DataError(f"{path} was edited or damaged: it contradicts itself; {_ANEW}")
+        raise DataError(f"{path} was edited or damaged: it contradicts itself; {_WRITE_AGAIN}")
     return card
 
 
 def _refuse_unfinished(folder: Path) -> NoReturn:
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist or is no folder; give one that holds {CARD}")
+        raise DataError(f"{folder} does not exist or is not a folder; give one that holds {CARD}")
     if is_store(folder):
         raise DataError(
             f"{folder} holds a data set whose writing was interrupted (no readable {CARD}); "
-            "remove the folder and write it anew"
+            "remove the folder and write it again"
         )
     raise DataError(
         f"{folder} holds no {CARD}; make such a data set with headstart data pack or synthetic"
@@ -349,28 +349,30 @@ def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
     """The array in place, if header and length of its file are what the card says."""
     try:
         if not path.is_file():
-            raise DataError(f"{path} does not exist; {_ANEW}")
+            raise DataError(f"{path} does not exist; {_WRITE_AGAIN}")
         # What np.load(mmap_mode="r") calls, less its guesses at other formats.
         array = np.lib.format.open_memmap(path, mode="r")
         length = path.stat().st_size
     except (OSError, ValueError, TypeError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} cannot be used ({reason}); {_ANEW}") from None
+        raise DataError(f"{path} cannot be used ({reason}); {_WRITE_AGAIN}") from None
     if (array.dtype.str, array.shape) != (card.dtype, card.shape) or not array.flags.c_contiguous:
         raise DataError(
             f"{path} holds {array.dtype} of shape {array.shape}, {CARD} says {card.dtype} of "
-            f"{card.shape}; {_ANEW}"
+            f"{card.shape}; {_WRITE_AGAIN}"
         )
     if array.dtype.kind not in kinds:
-        raise DataError(f"{path} holds {array.dtype}, which is not for {path.stem}; {_ANEW}")
+        raise DataError(f"{path} holds {array.dtype}, which is not for {path.stem}; {_WRITE_AGAIN}")
     if length != array.offset + array.nbytes:
-        raise DataError(f"{path} has {length} bytes, not {array.offset + array.nbytes}; {_ANEW}")
+        raise DataError(
+            f"{path} has {length} bytes, not {array.offset + array.nbytes}; {_WRITE_AGAIN}"
+        )
     return array
 
 
 def _compare(path: Path, array: np.ndarray, card: ArrayCard) -> None:
     if build_array_card(array).sha256 != card.sha256:
-        raise DataError(f"{path} is not what was written: its digest differs; {_ANEW}")
+        raise DataError(f"{path} is not what was written: its digest differs; {_WRITE_AGAIN}")
 
 
 def _parts(data: FederatedDataset) -> Iterator[FederatedDataset]:

@@ -47,7 +47,7 @@ def from_functions(
 
     Parameters are any tree of floating-point arrays. ``examples`` tells the shape of one example,
     the number of classes and the vocabulary. Define both functions once, at the top of a module:
-    a function made anew is another model and is compiled anew.
+    a function defined again is another model and is compiled again.
 
     >>> import jax.numpy as jnp
     >>> def init(key, examples):

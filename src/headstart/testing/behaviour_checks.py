@@ -22,7 +22,7 @@ from headstart.trees import Tree
 ROUNDS, PIECES = 4, (1, 2, 1)
 STEPS = 2
 ROUNDING = 1e-4
-"""Two programs for one formula may differ by so much after a few rounds in float32."""
+"""Two programs for one formula may differ by this much after a few rounds in float32."""
 KEY, OTHER_KEY = 3, 4
 SMALL, LARGE = 0, 3
 """Clients whose gradients are counted."""
@@ -220,7 +220,7 @@ def _accepted(counts: Counts) -> tuple[int, int]:
     """Declared numbers that fit a count.
 
     Differentiating through a gradient step takes that gradient and a product with its Hessian at
-    once; whoever declares the two by themselves is right as well.
+    once; declaring the two separately is right as well.
     """
     return counts.evaluations, counts.evaluations + counts.products
 

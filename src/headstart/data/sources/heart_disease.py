@@ -100,7 +100,7 @@ def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     lines = content.decode("ascii", "replace").split("\n")
     rows = [_row(line, f"{name} line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not rows:
-        raise DataError(f"{name} is empty; get it anew")
+        raise DataError(f"{name} is empty; get it again")
     x, y = zip(*rows, strict=True)
     return np.array(x, np.float32), np.array(y, np.int32)
 
@@ -126,7 +126,7 @@ def _features(found: dict[str, float | None], where: str) -> list[float]:
     hot = []
     for column, values in CATEGORIES.items():
         if found[column] is not None and found[column] not in values:
-            raise DataError(f"{where} has {column}={found[column]}, which is none of {values}")
+            raise DataError(f"{where} has {column}={found[column]}, which is not one of {values}")
         hot += [float(found[column] == value) for value in values]
     return numbers + hot + [float(found[column] is None) for column in INDICATED]
 

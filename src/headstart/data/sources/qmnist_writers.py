@@ -1,6 +1,6 @@
 """MNIST by the people who wrote it: QMNIST's labels name the writer of every digit.
 
-The writers of MNIST's test images wrote none of its training images, so they are clients nobody
+The writers of MNIST's test images wrote none of its training images. They are clients that nobody
 trained on: *new clients*, by nature and not by lot.
 """
 
