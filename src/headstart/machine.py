@@ -9,13 +9,13 @@ importing changes nothing, and once JAX runs nothing can be changed any more.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
-
-import jax
-from jax.experimental.multihost_utils import broadcast_one_to_all
-from jaxtyping import PyTree
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 from headstart.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "Joining",
@@ -23,6 +23,7 @@ __all__ = [
     "count_cores",
     "is_leader",
     "join",
+    "shares_run",
     "use_all_cores",
     "use_compilation_cache",
     "use_cores",
@@ -52,6 +53,8 @@ def use_all_cores() -> bool:
 
 def use_cores(count: int) -> None:
     """Split the CPU into this many JAX devices; ConfigError if JAX runs already."""
+    import jax
+
     if count < 1:
         raise ConfigError(f"devices={count} must be at least 1")
     if not _split_cpu(count):
@@ -65,6 +68,7 @@ def use_compilation_cache() -> None:
     """Keep compiled programs between commands, unless the user has configured a cache."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
+    import jax
     from platformdirs import user_cache_path
 
     jax.config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "compiled"))
@@ -82,6 +86,8 @@ class Joining(NamedTuple):
 
 def join(joining: Joining) -> None:
     """Join several processes; return when all of them are there."""
+    import jax
+
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
@@ -99,20 +105,31 @@ def join(joining: Joining) -> None:
 
 def shares_run() -> bool:
     """Return whether this process has joined others that share one run."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
     return jax.distributed.is_initialized()
 
 
 def is_leader() -> bool:
     """Return whether this process is the one that writes files and messages."""
+    import jax
+
     return jax.process_index() == 0
 
 
 def broadcast_from_leader(tree: PyTree) -> PyTree:
     """Return process 0's values in every process, so that all agree on its clock and disk."""
+    import jax
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
     return tree if jax.process_count() == 1 else broadcast_one_to_all(tree)
 
 
 def _split_cpu(count: int) -> bool:
+    import jax
+
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # JAX runs already.

@@ -194,7 +194,7 @@ def test_bad_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 2 has an empty client"):
         read_table(tmp_path / "b.csv")
     (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(DataError, match=r"none of \.csv, \.tsv, \.parquet, \.npz"):
+    with pytest.raises(DataError, match=r"not one of \.csv, \.tsv, \.parquet, \.npz"):
         read_table(tmp_path / "a.xlsx")
 
 
@@ -364,7 +364,7 @@ def test_text_is_checked(tmp_path: Path) -> None:
     assert x.tolist() == y.tolist() == good.tolist()
     for bad_x, bad_y, message in (
         (good + 1, good, "token that is not a whole number in 0 … 4"),
-        (good, good + 1, "label that is no whole number"),
+        (good, good + 1, "label that is not a whole number"),
         (good, np.array([1]), "one label per position"),
     ):
         np.savez(tmp_path / "a.npz", x=bad_x, y=bad_y)
