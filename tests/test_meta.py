@@ -1,8 +1,10 @@
 """`headstart.meta` against SPEC §2: closed form, finite differences, slow references, slopes."""
 
+import re
 from collections import Counter
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -347,3 +349,10 @@ def test_bad_input_is_explained(hessian, options, words):
     with pytest.raises(ConfigError) as error:
         meta_gradient(lambda w, b: b * w**2, jnp.ones(()), batches, **options)
     assert all(word in str(error.value) for word in words)
+
+
+def test_the_default_difference_step_is_the_measured_one():
+    """docs/notation.md measures it in float32 and names the choice."""
+    text = (Path(__file__).parent.parent / "docs" / "notation.md").read_text()
+    [documented] = re.findall(r"The default is \*\*(\S+)\*\*", text)
+    assert float(documented) == meta.DEFAULT_DELTA

@@ -135,3 +135,14 @@ def test_names_are_unique(like):
 
 def test_names_are_unique_when_keys_hold_dots():
     assert len(set(trees.leaf_names({"a.b": jnp.ones(1), "a": {"b": jnp.ones(1)}}))) == 2
+
+
+@pytest.mark.parametrize("longest", [0.5, 3.0])
+def test_clipping_bounds_the_norm_and_keeps_the_direction(longest):
+    clipped = trees.clip_norm(TREE, longest)  # ‖TREE‖ = √(5 + 4 + 4)
+    assert float(trees.norm(clipped)) == pytest.approx(longest)
+    np.testing.assert_allclose(flat(clipped) * np.sqrt(13.0), flat(TREE) * longest)
+
+
+def test_clipping_leaves_what_is_short_alone():
+    np.testing.assert_array_equal(flat(trees.clip_norm(TREE, 4.0)), flat(TREE))

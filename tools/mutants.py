@@ -40,10 +40,10 @@ PASS_MARK = 0.9
 
 TESTS = {
     "meta.py": ["tests/test_meta.py", "tests/test_first_layer.py"],
-    "trees.py": ["tests/test_trees.py", "tests/test_parts.py"],
-    "aggregation": ["tests/test_aggregation.py"],
+    "trees.py": ["tests/test_trees.py", "tests/parts", "tests/aggregation"],
+    "aggregation": ["tests/algorithms/test_defaults.py", "tests/aggregation"],
     "algorithms": ["tests/algorithms", "tests/simulation/test_rounds.py"],
-    "simulation": ["tests/simulation", "tests/test_aggregation.py"],
+    "simulation": ["tests/simulation", "tests/aggregation"],
 }
 """The tests that watch each part of the core."""
 

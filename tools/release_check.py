@@ -1,7 +1,7 @@
 """Release check: build wheel and sdist, look into both, and use the wheel alone.
 
-Everything happens in a temporary folder with two new environments: one builds, the other gets the
-wheel with the pinned versions of ``constraints.txt`` and nothing else.
+Both are left in ``dist/``. The rest happens in a temporary folder with two new environments: one
+builds, the other gets the wheel with the pinned versions of ``constraints.txt`` and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
 IN_WHEEL = ("headstart/py.typed", "headstart/cli/main.py", "headstart/report/templates/")
 IN_SDIST = ("src/headstart/py.typed", "studies/", "tests/", "docs/", "examples/", "Makefile")
 
@@ -36,8 +37,9 @@ def build(folder: Path) -> tuple[Path, Path]:
     """Build both distributions with the pinned build tool."""
     python = environment(folder / "build")
     run(python, "-m", "pip", "install", "-qq", "-c", ROOT / "constraints.txt", "hatchling")
-    run(python, "-m", "hatchling", "build", "-d", folder / "dist", cwd=ROOT)
-    (wheel,), (sdist,) = (list((folder / "dist").glob(f"*.{end}")) for end in ("whl", "tar.gz"))
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(python, "-m", "hatchling", "build", "-d", DIST, cwd=ROOT)
+    (wheel,), (sdist,) = (list(DIST.glob(f"*.{end}")) for end in ("whl", "tar.gz"))
     return wheel, sdist
 
 

@@ -22,7 +22,7 @@ import hospitals
 import headstart as hs
 from headstart.data.example_pool import Pool
 from headstart.errors import HeadstartError
-from headstart.experiments.config import load_experiment
+from headstart.experiments.configuration import load_experiment
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -34,7 +34,7 @@ from headstart.flower.deploy.flower_processes import (
 from headstart.flower.federation_config import LOOPBACK
 
 Words = Sequence[str | Path]
-HAND_OUTS = 3
+DISTRIBUTIONS = 3
 """The server waits half a minute for everybody; who comes later has to be handed out to again."""
 PATIENCE = 20.0
 """Seconds everybody has to end."""
@@ -63,7 +63,7 @@ def run(pool: Pool, out: Path) -> dict[str, Any]:
             joined[name] = join(folder, name)
         headstart(["federate", "serve", folder, "--out", kept], folder, joined)
         joined[hospitals.LATE] = join(folder, hospitals.LATE)
-        hand_out(folder, kept, joined)
+        distribute(folder, kept, joined)
     finally:
         end(list(joined.values()), PATIENCE)
     made = {name: personalize(folder, name) for name in joined}
@@ -81,7 +81,7 @@ def make(pool: Pool, folder: Path) -> None:
     # Wait for all: with an answer missing, a round gives another model than the simulation.
     hospitals.edit(folder / "federation.toml", "min_sites", str(len(hospitals.training(pool))))
     for name in pool.owner_names:
-        hospitals.hand_over(pool, name, folder / "sites" / name)
+        hospitals.write_patients(pool, name, folder / "sites" / name)
 
 
 def join(folder: Path, name: str) -> Child:
@@ -89,17 +89,17 @@ def join(folder: Path, name: str) -> Child:
     site = folder / "sites" / name / "site.toml"
     words: Words = ["federate", "join", site]
     show(words)
-    return start(command(words), log_of(folder, name), environment(folder / ".flwr"))
+    return start(command(words), log_file(folder, name), environment(folder / ".flwr"))
 
 
-def hand_out(folder: Path, kept: Path, joined: Mapping[str, Child]) -> None:
+def distribute(folder: Path, kept: Path, joined: Mapping[str, Child]) -> None:
     """Give the finished model to everybody, until the late hospital has it."""
     work = folder / "sites" / hospitals.LATE / "work"
-    for _ in range(HAND_OUTS):
-        headstart(["federate", "serve", folder, "--out", kept, "--hand-out"], folder, joined)
+    for _ in range(DISTRIBUTIONS):
+        headstart(["federate", "serve", folder, "--out", kept, "--distribute"], folder, joined)
         if any(work.glob("runs/*/start.safetensors")):
             return
-    raise HeadstartError(f"{hospitals.LATE} got no model; see {log_of(folder, hospitals.LATE)}")
+    raise HeadstartError(f"{hospitals.LATE} got no model; see {log_file(folder, hospitals.LATE)}")
 
 
 def personalize(folder: Path, name: str, *options: str) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def personalize(folder: Path, name: str, *options: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def simulated(pool: Pool, folder: Path) -> dict[str, dict[str, float]]:
+def simulate(pool: Pool, folder: Path) -> dict[str, dict[str, float]]:
     """The same hospitals, files and draws in one process: what the federation should give."""
     names = [*hospitals.training(pool), hospitals.LATE]
     plan = load_experiment(hospitals.EXPERIMENT, [])
     run = hs.train(
-        hospitals.as_the_sites_read(folder, names, pool.schema),
+        hospitals.read_as_sites(folder, names, pool.schema),
         plan.build_model(),
         plan.build_algorithm(),
         rounds=plan.rounds,
@@ -141,12 +141,12 @@ def headstart(
     """One command of ours, shown and waited for; whoever it needs must not end before it."""
     show(words)
     # A session of its own: Ctrl-C reaches it through us, once.
-    child = subprocess.Popen(tethered(command(words)), start_new_session=True)
+    child = subprocess.Popen(end_with_us(command(words)), start_new_session=True)
     try:
         while child.poll() is None:
             for name, other in (needed or {}).items():
                 if folder is not None and other.poll() is not None:
-                    said = last_line(log_of(folder, name))
+                    said = last_line(log_file(folder, name))
                     raise StepFailedError(f"{name} ended before its time; {said}", other.returncode)
             time.sleep(0.1)
     except BaseException:
@@ -170,7 +170,7 @@ def command(words: Words) -> list[str]:
     return [sys.executable, "-m", "headstart.cli.main", *map(str, words)]
 
 
-def tethered(words: Sequence[str]) -> list[str]:
+def end_with_us(words: Sequence[str]) -> list[str]:
     """So that it does not outlive us, even when we are killed."""
     return [sys.executable, "-m", "headstart.flower.end_with_parent", str(os.getpid()), *words]
 
@@ -180,6 +180,6 @@ def show(words: Words) -> None:
     print(f"\n$ headstart {shlex.join(map(str, words))}", file=sys.stderr, flush=True)
 
 
-def log_of(folder: Path, name: str) -> Path:
+def log_file(folder: Path, name: str) -> Path:
     """What a hospital's process said."""
     return folder / "logs" / f"{name}.log"

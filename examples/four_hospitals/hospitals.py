@@ -39,7 +39,7 @@ def training(pool: Pool) -> tuple[str, ...]:
     return tuple(name for name in pool.owner_names if name != LATE)
 
 
-def hand_over(pool: Pool, name: str, site: Path) -> None:
+def write_patients(pool: Pool, name: str, site: Path) -> None:
     """Put a hospital's patients into its own folder, and name the file in its ``site.toml``."""
     assert pool.owner is not None
     mine = pool.owner == list(pool.owner_names).index(name)
@@ -57,7 +57,7 @@ def edit(settings: Path, option: str, value: str) -> None:
     write_text(settings, text)
 
 
-def as_the_sites_read(folder: Path, names: Sequence[str], schema: Schema) -> FederatedDataset:
+def read_as_sites(folder: Path, names: Sequence[str], schema: Schema) -> FederatedDataset:
     """What the sites of a federation read, in one data set; the last of them joins later."""
     sites = [SiteConfig.read(folder / "sites" / name / "site.toml") for name in names]
     parts = [read_site_data(site, schema).client(0) for site in sites]

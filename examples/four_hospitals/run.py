@@ -21,9 +21,9 @@ from types import FrameType
 from headstart.atomic_files import write_json, write_text
 from headstart.data.example_pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
-from headstart.experiments.config import load_experiment
-from headstart.experiments.directory import next_free
+from headstart.experiments.configuration import load_experiment
 from headstart.machine import use_compilation_cache
+from headstart.records import next_free
 
 PARTS = ("federation", "comparison")
 
@@ -58,10 +58,10 @@ def example(out: Path, part: str | None, splits: int) -> None:
     """Both parts, or one; every table is said as soon as it is there."""
     refuse_unready(out, splits)
     import hospitals
-    import telling
+    import result_tables
 
     pool = hospitals.load()
-    told = [telling.of_the_hospitals(pool)]
+    told = [result_tables.hospitals_table(pool)]
     say(told[0])
     if part in (None, "federation"):
         told.append(federation(pool, out))
@@ -88,35 +88,35 @@ def refuse_unready(out: Path, splits: int) -> None:
 def federation(pool: Pool, out: Path) -> str:
     """Between processes; the table of what came of it."""
     import federated
-    import telling
+    import result_tables
 
     made = federated.run(pool, out)
-    simulated = federated.simulated(pool, out / "federation")
+    simulated = federated.simulate(pool, out / "federation")
     write_json(out / "federation.json", {"federated": made, "simulated": simulated})
-    return telling.of_the_federation(made, simulated)
+    return result_tables.federation_table(made, simulated)
 
 
 def comparison(pool: Pool, out: Path, splits: int) -> list[str]:
     """By simulation: accuracies, differences over all hospitals, and at each of them."""
     import hospitals
-    import measured
-    import telling
+    import result_tables
+    import trials
 
     plan = load_experiment(hospitals.EXPERIMENT, [])
-    found = measured.measure(pool, plan, range(splits), progress(f"of {splits} splits compared"))
-    write_json(out / "comparison.json", measured.as_table(found))
+    found = trials.measure(pool, plan, range(splits), progress(f"of {splits} splits compared"))
+    write_json(out / "comparison.json", trials.as_table(found))
     steps = plan.evaluation.adapt_steps
     each = [
-        f"Only at {name}:\n\n{telling.of_the_differences(found, steps, name)}"
+        f"Only at {name}:\n\n{result_tables.differences_table(found, steps, name)}"
         for name in pool.owner_names
     ]
     return [
-        telling.of_the_ways(found, steps),
+        result_tables.methods_table(found, steps),
         "\n\n".join(
             [
-                telling.LEGEND,
-                telling.of_the_differences(found, steps),
-                telling.of_the_gains(found, steps),
+                result_tables.LEGEND,
+                result_tables.differences_table(found, steps),
+                result_tables.gains_table(found, steps),
             ]
         ),
         "\n\n".join(each),

@@ -55,7 +55,7 @@ def apply_weight(a: Tree, weight: Scalar) -> Tree:
 
 
 def divide_by_weight(total: Tree, weight: Scalar) -> Tree:
-    """Return a weighted sum divided by the sum of the weights; zero if that sum is zero."""
+    """A weighted sum divided by the sum of the weights; zero if the weights sum to zero."""
     return scale(total, jnp.where(weight > 0, 1 / jnp.where(weight > 0, weight, 1), 0))
 
 

@@ -189,6 +189,7 @@ def test_server_optimizer_treats_the_mean_move_as_a_gradient(
         {"delta": 0.0},
         {"server_lr": 0.0},
         {"batch_size": (4, 0, 4)},
+        {"local_epochs": 0},
     ],
 )
 def test_wrong_options_name_themselves(options: dict[str, Any]) -> None:

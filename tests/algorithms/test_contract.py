@@ -23,7 +23,7 @@ def test_the_grid_covers_every_algorithm() -> None:
 
 @grid
 def test_every_algorithm_keeps_the_contract(algorithm: Algorithm) -> None:
-    """tests/test_testing.py shows what this notices."""
+    """tests/testing/test_testing.py shows what this notices."""
     assert algorithm_problems(algorithm) == []
 
 

@@ -18,8 +18,8 @@ from scipy.stats import t
 from headstart.data.example_pool import Pool
 from headstart.data.sources.heart_disease import FEATURES, HOSPITALS, parse
 from headstart.errors import ConfigError, DataError, OutputError
-from headstart.experiments.config import Experiment, load_experiment
-from headstart.experiments.personal import split_rows
+from headstart.experiments.configuration import Experiment, load_experiment
+from headstart.experiments.personalization import split_rows
 from headstart.flower.deploy.federation_folder import write_federation
 from headstart.flower.federation_config import FederationConfig, SiteConfig
 from headstart.flower.server import conduct
@@ -28,8 +28,8 @@ from headstart.flower.site.site_data import read_site_data
 from headstart.flower.site.site_personalization import personalize_site
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "four_hospitals"))
-federated, hospitals, measured, run, telling = (
-    import_module(name) for name in ("federated", "hospitals", "measured", "run", "telling")
+federated, hospitals, trials, run, result_tables = (
+    import_module(name) for name in ("federated", "hospitals", "trials", "run", "result_tables")
 )
 
 LINES = b"""63,1,1,145,233,1,2,150,0,2.3,3,0,6,0
@@ -62,7 +62,7 @@ def federation_of(pool: Pool, folder: Path, plan: Experiment) -> Path:
     made = FederationConfig(sites=hospitals.training(pool), late=(hospitals.LATE,), insecure=True)
     write_federation(folder, plan, pool.schema, made, own_data=True)
     for name in pool.owner_names:
-        hospitals.hand_over(pool, name, folder / "sites" / name)
+        hospitals.write_patients(pool, name, folder / "sites" / name)
     return folder
 
 
@@ -91,7 +91,7 @@ def test_a_site_reads_the_patients_it_was_given(
 def test_a_site_file_of_another_form_is_refused(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text('name = "cleveland"\n')
     with pytest.raises(DataError, match="0 lines that begin with 'data ='; not 1"):
-        hospitals.hand_over(pool, "cleveland", tmp_path)
+        hospitals.write_patients(pool, "cleveland", tmp_path)
 
 
 def test_missing_values_are_counted_once() -> None:
@@ -113,14 +113,14 @@ def test_choosing_sees_only_training_patients_of_those_who_train(
         choosing = len(steps) == 1
         if choosing:
             seen.append({row.tobytes() for row in data.x} == allowed)
-        best = options == measured.TRIES[5]
+        best = options == trials.TRIES[5]
         losses = np.full((data.clients, len(steps)), 0.1 if best else 0.2)
         return losses, losses
 
-    monkeypatch.setattr(measured, "scores", scores)
-    found = measured.with_one_late(parts, late, pool.schema, plan, 0)
-    assert seen == [True] * 2 * len(measured.TRIES)
-    assert all(one.options == measured.TRIES[5] for one in found)
+    monkeypatch.setattr(trials, "scores", scores)
+    found = trials.measure_with_late(parts, late, pool.schema, plan, 0)
+    assert seen == [True] * 2 * len(trials.TRIES)
+    assert all(one.options == trials.TRIES[5] for one in found)
     roles = [(one.hospital, one.role) for one in found if one.way == "fedavg"]
     assert roles == [
         ("cleveland", "known"), ("hungarian", "known"), ("va", "known"),
@@ -132,34 +132,34 @@ def test_a_guess_is_the_commoner_diagnosis_at_its_known_rate(pool: Pool) -> None
     part = replace(
         pool.split(seed=0).client(0), y_train=np.array([1, 1, 1, 1]), y_test=np.array([1, 1, 0, 1])
     )
-    found = measured.guess(part, "own", 0)
+    found = trials.guess(part, "own", 0)
     assert found.accuracy[1] == 0.75
     # Four ill, one more of each: 5/6 and 1/6.
     assert found.loss[1] == pytest.approx(-(3 * np.log(5 / 6) + np.log(1 / 6)) / 4)
 
 
 def test_folds_keep_every_training_patient_aside_once(pool: Pool) -> None:
-    part = measured.begun(pool.split(seed=0).client(0))
-    assert len(part.y_train) == measured.FEW
+    part = trials.first_few(pool.split(seed=0).client(0))
+    assert len(part.y_train) == trials.FEW
     aside = []
-    for fold in range(measured.FOLDS):
-        turned = hospitals.together([measured.turned(part, fold)], pool.schema)
+    for fold in range(trials.FOLDS):
+        turned = hospitals.together([trials.rotate(part, fold)], pool.schema)
         aside += [row.tobytes() for row in turned.for_tuning().client(0).x_test]
     assert sorted(aside) == sorted(row.tobytes() for row in part.x_train)
 
 
 def test_intervals_are_the_formulas() -> None:
-    found = measured.Difference([0.0, 2.0])
+    found = trials.Difference([0.0, 2.0])
     # σ = √2 and n = 2: σ/√n = 1, and with test/train = 1/4, σ√(1/2 + 1/4) = √1.5.
     assert found.over_splits == pytest.approx(t.ppf(0.975, 1))
     assert found.corrected == pytest.approx(t.ppf(0.975, 1) * np.sqrt(1.5))
     assert not found.shown
-    assert measured.Difference([1.0, 1.001, 0.999]).shown
+    assert trials.Difference([1.0, 1.001, 0.999]).shown
 
 
 def one(seed: int, way: str, hospital: str, role: str, accuracy: float) -> Any:
     values = (accuracy, accuracy + 0.1, accuracy + 0.2)
-    return measured.Found(seed, way, hospital, role, values, values, {})
+    return trials.Trial(seed, way, hospital, role, values, values, {})
 
 
 def test_differences_are_paired_by_split_and_role() -> None:
@@ -169,15 +169,15 @@ def test_differences_are_paired_by_split_and_role() -> None:
         one(0, "local", "b", "own", 0.4), one(0, "local", "a", "few", 0.0),
         one(1, "per-fedavg", "a", "known", 0.6), one(1, "local", "a", "own", 0.3),
     ]  # fmt: skip
-    known = measured.difference(found, "local", "known", measured.accuracy(0))
+    known = trials.difference(found, "local", "known", trials.accuracy(0))
     assert known.values == pytest.approx([20.0, 30.0])
-    assert measured.gain(found, "per-fedavg", "known", 2).values == pytest.approx([20.0, 20.0])
-    at_b = measured.difference(found[:6], "local", "known", measured.accuracy(1), "b")
+    assert trials.gain(found, "per-fedavg", "known", 2).values == pytest.approx([20.0, 20.0])
+    at_b = trials.difference(found[:6], "local", "known", trials.accuracy(1), "b")
     assert at_b.values == pytest.approx([30.0])
 
 
 def test_the_examples_docstrings_are_true() -> None:
-    assert doctest.testmod(telling) == (0, 1)
+    assert doctest.testmod(result_tables) == (0, 1)
 
 
 def test_what_cannot_work_is_refused_before_anything_is_done(tmp_path: Path) -> None:
@@ -198,12 +198,12 @@ def test_a_federation_on_the_files_gives_what_the_simulation_gives(
     names = [*hospitals.training(pool), hospitals.LATE]
     sites = {name: folder / "sites" / name / "site.toml" for name in names}
     conduct(LocalGrid(dict.fromkeys(names, app), sites), folder, tmp_path / "run")
-    simulated = federated.simulated(pool, folder)
+    simulated = federated.simulate(pool, folder)
     made = {name: personalize_site(path).to_table() for name, path in sites.items()}
     for name, found in simulated.items():
         for column, accuracy in found.items():
             assert made[name][column] == pytest.approx(accuracy, abs=1e-6)
-    told = telling.of_the_federation({"sites": made, "again": made[hospitals.LATE]}, simulated)
+    told = result_tables.federation_table({"sites": made, "again": made[hospitals.LATE]}, simulated)
     assert "gives the same accuracies." in told
 
 
@@ -225,19 +225,17 @@ def test_the_real_patients_reach_their_sites_whole(plan: Experiment, tmp_path: P
 def test_the_comparison_compares_every_way_at_every_hospital(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "TRIES", [{"inner_lr": 0.1, "local_lr": 0.1}])
-    monkeypatch.setattr(measured, "TRIES_ALONE", [{"local_lr": 0.1, "rounds": 8}])
+    monkeypatch.setattr(trials, "TRIES", [{"inner_lr": 0.1, "local_lr": 0.1}])
+    monkeypatch.setattr(trials, "TRIES_ALONE", [{"local_lr": 0.1, "rounds": 8}])
     ways, differences, each = run.comparison(hospitals.load(), tmp_path, 2)
-    found = [
-        measured.Found(**one) for one in json.loads((tmp_path / "comparison.json").read_text())
-    ]
+    found = [trials.Trial(**one) for one in json.loads((tmp_path / "comparison.json").read_text())]
     for way in ("per-fedavg", "fedavg", "local", "guess"):
-        for role in telling.ROLES:
+        for role in result_tables.ROLES:
             for hospital in HOSPITALS:
-                values = measured.by_split(found, way, role, measured.accuracy(1), hospital)
+                values = trials.by_split(found, way, role, trials.accuracy(1), hospital)
                 assert len(values) == 2 and (values >= 0).all() and (values <= 100).all()
-    gets = (measured.accuracy(0), measured.accuracy(2))
-    before, after = (measured.by_split(found, "per-fedavg", "new", get).mean() for get in gets)
+    gets = (trials.accuracy(0), trials.accuracy(2))
+    before, after = (trials.by_split(found, "per-fedavg", "new", get).mean() for get in gets)
     assert after > before + 5  # Hospitals differ: who joins later has to adapt.
     assert ways.count("| mean") == 3
     assert differences.count("\n|") == 20 + 8 and each.count("\n|") == 4 * 20
@@ -249,6 +247,6 @@ def test_the_experiments_step_sizes_are_the_best_of_the_tries(tmp_path: Path) ->
     pool, plan = hospitals.load(), load_experiment(hospitals.EXPERIMENT, [])
     folder = federation_of(pool, tmp_path / "federation", plan)
     names = [*hospitals.training(pool), hospitals.LATE]
-    data = hospitals.as_the_sites_read(folder, names, pool.schema)
-    best = measured.chosen(data, plan, "per-fedavg", plan.seed)
+    data = hospitals.read_as_sites(folder, names, pool.schema)
+    best = trials.choose_options(data, plan, "per-fedavg", plan.seed)
     assert best == {key: plan.algorithm[key] for key in best}

@@ -9,7 +9,7 @@ import pytest
 
 from headstart.records import read_comparison, read_run
 from headstart.report.side_by_side import combine_runs
-from headstart.report.wording import comparison_headline, notes, run_headline
+from headstart.report.wording import comparison_headline, comparison_notes, run_headline
 
 Maker = Callable[..., Path]
 
@@ -75,10 +75,10 @@ def test_runs_side_by_side_get_numbers_but_no_verdict(tmp_path: Path, make_run: 
     assert comparison_headline(together.record)[0] == (
         "Clients in training reach, after 3 adaptation steps: A 90.0 % ± 10.0, B 90.0 % ± 10.0."
     )
-    assert any("no verdict" in note for note in notes(together))
+    assert any("no verdict" in note for note in comparison_notes(together))
 
 
 def test_unequal_runs_are_not_to_be_compared(tmp_path: Path, make_run: Maker) -> None:
     paths = [make_run(tmp_path / "a", label="A"), make_run(tmp_path / "b", label="B", data="x")]
     together = combine_runs([read_run(path) for path in paths])
-    assert "These runs differ in their data: do not compare them." in notes(together)
+    assert "These runs differ in their data: do not compare them." in comparison_notes(together)

@@ -218,3 +218,23 @@ def test_float64_runs_in_float64(x64: None) -> None:
 def test_keys_of_different_uses_differ() -> None:
     keys = Keys.from_seed(0)
     assert len({jax.random.key_data(k).tobytes() for k in keys}) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "clients, group, shape",
+    [(7, 4, (1, 4)), (8, 4, (1, 4)), (9, 4, (2, 3)), (3, 16, (1, 2)), (1, 1, (1, 1))],
+)
+def test_clients_are_dealt_with_as_little_padding_as_possible(
+    clients: int, group: int, shape: tuple[int, int]
+) -> None:
+    """⌈clients / devices⌉ for each of two devices, in equal groups of at most ``group``."""
+    layout = Layout(mesh_of(jax.devices()[:2]), "vmapped", group)
+
+    def shares(numbers: Array) -> Array:
+        mine = layout.mine(numbers, padding=-1)
+        assert mine.shape == shape
+        return layout.gathered(mine, 2 * shape[0] * shape[1])
+
+    dealt = np.asarray(jax.jit(layout.everywhere(shares))(jnp.arange(clients)))
+    np.testing.assert_array_equal(dealt[:clients], np.arange(clients))
+    assert (dealt[clients:] == -1).all()

@@ -1,9 +1,9 @@
 r"""Rules that need all replies of a round: robust means.
 
-A weighted mean follows the client that sends the largest numbers. These rules do not: as long as
-fewer than half (Krum: fewer than n/2 − 1) of the clients lie, the result stays among the honest
-ones. The price is memory for all replies, a bias where honest clients differ, and no masks: the
-server sees every reply.
+A weighted mean follows the client with the largest numbers. These rules do not: as long as fewer
+than half (Krum: fewer than n/2 − 1) of the clients lie, the result stays among the honest ones. The
+cost is memory for all replies, a bias where honest clients differ, and no masks: the server sees
+every reply.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ Rows = list[np.ndarray]
 
 
 class ClassDealer:
-    """Distributes the examples of one class, each once before any is used again."""
+    """The examples of one class, each assigned once before any is used again."""
 
     def __init__(self, rows: np.ndarray, rng: np.random.Generator):
-        self.rows, self.rng, self.dealt = rows, rng, 0
+        self.rows, self.rng, self.assigned = rows, rng, 0
 
     def draw(self, k: int) -> np.ndarray:
         """The next k examples for one client."""
-        fresh = self.rows[self.dealt : self.dealt + k]
-        before = self.rows[: self.dealt]
-        self.dealt += len(fresh)
+        fresh = self.rows[self.assigned : self.assigned + k]
+        before = self.rows[: self.assigned]
+        self.assigned += len(fresh)
         again = self.rng.permutation(before)[: k - len(fresh)]
         short = k - len(fresh) - len(again)
         twice = self.rng.choice(self.rows, short) if short else self.rows[:0]

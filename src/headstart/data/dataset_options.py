@@ -54,7 +54,7 @@ _STORE = ("path", "stored")
 """Options of a data set that is split already."""
 
 Plan = Partition | Maker
-"""How clients come about: dealt from a pool, or made."""
+"""The origin of clients: assigned from a pool, or generated."""
 
 
 def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _holds_store(path: str | None) -> bool:
 
 
 def _refuse_changes(given: Mapping[str, Any]) -> None:
-    """Refuse options that would split a store again: it is split already."""
+    """Reject options that would split a store again: it is already split."""
     known = [*_SHARED, *(name for plan in _plans() for name in option_names(plan))]
     options.refuse_unknown(given, known, "data")
     for key in given:

@@ -1,9 +1,9 @@
-"""Where a source's files are, and getting them when they are nowhere.
+"""Find a source's files, or download them.
 
-Looked for, in this order: ``$HEADSTART_DATA/<folder>/``, places the operating system's packages
-use, the user's cache; then downloaded into the cache from the source's official home. What is read
-is checked against a known digest of the unpacked content, so a file packed again is as good as the
-original, and a damaged one is never trained on.
+The search order is ``$HEADSTART_DATA/<folder>/``, the folders of the operating system's packages,
+and the user's cache; then files are downloaded into the cache from the source's official home. The
+unpacked content is checked against a known digest, so a file that was compressed again is fine, and
+a damaged one is never used.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def _content(file: DataFile, path: Path, members: dict[str, bytes] | None) -> by
     elif file.name in members:
         content = members[file.name]
     else:
-        raise DataError(f"{path} does not hold {file.name}; get it again{_from(file)}")
+        raise DataError(f"{path} does not hold {file.name}; download it again{_from(file)}")
     if not _matches(file, content):
         raise DataError(
             f"{path} is not the official {file.name}, or damaged: its digest differs; "
-            f"get it again{_from(file)}"
+            f"download it again{_from(file)}"
         )
     if path.suffix == ".xz" and file.digest:
         _remember(file, content)
@@ -138,7 +138,7 @@ def unpack(path: Path) -> bytes:
             return gzip.decompress(packed)
         return lzma.decompress(packed) if path.suffix == ".xz" else packed
     except _BROKEN as error:
-        raise DataError(f"{path} cannot be read: {_reason(error)}; get it again") from None
+        raise DataError(f"{path} cannot be read: {_reason(error)}; download it again") from None
 
 
 def _members(path: Path) -> dict[str, bytes]:
@@ -148,7 +148,7 @@ def _members(path: Path) -> dict[str, bytes]:
             opened = ((m.name, archive.extractfile(m)) for m in archive if m.isfile())
             return {Path(name).name: file.read() for name, file in opened if file is not None}
     except _BROKEN as error:
-        raise DataError(f"{path} cannot be read: {_reason(error)}; get it again") from None
+        raise DataError(f"{path} cannot be read: {_reason(error)}; download it again") from None
 
 
 def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:

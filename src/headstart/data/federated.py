@@ -165,7 +165,7 @@ class FederatedDataset:
     def digest(self) -> str:
         """Return a fingerprint of all examples, of their clients and of the schema.
 
-        Data read in place have it on their card, so nothing has to be read.
+        Data read in place have it stored, so that gigabytes need not be read.
         """
         return self.stored_digest or digests.combine_digests(
             {name: digests.build_array_card(array) for name, array in self.arrays().items()},

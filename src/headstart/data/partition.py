@@ -4,7 +4,7 @@ A partition is a small frozen dataclass: its fields are its options, in Python a
 experiment file alike. ``assign`` turns labels into one array of row numbers per client; all
 randomness comes from the generator it is given, so equal generators give equal clients.
 
-Only :class:`ClassGroups` deals out a source's official test examples as well, because its paper
+Only :class:`ClassGroups` also assigns a source's official test examples, because its paper
 does; with all others a client's held-out examples are drawn from what it was given.
 """
 
@@ -29,12 +29,12 @@ from headstart.options import require_at_least, require_positive
 
 
 class Partition(Protocol):
-    """A way to distribute examples among clients."""
+    """Anything that assigns examples to clients."""
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Rows of the pool per client, and rows of the official test pool if it deals them out."""
+        """Return rows of the pool per client, and of the official test pool if it assigns them."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Dirichlet:
     """Every client the same number of examples, by a class distribution of its own (G, Figure 1).
 
     Client i draws p_i ~ Dir(α_d, …, α_d) over the classes and ``examples`` examples by it. A class
-    deals out each of its examples once; when it has run out, further clients draw at random from
+    assigns each of its examples once; when none are left, further clients draw at random from
     all of that class. No client gets an example twice, unless it needs more of a class than exist.
     """
 

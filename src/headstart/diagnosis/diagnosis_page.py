@@ -19,7 +19,7 @@ from headstart.report import (
     Axis,
     Chart,
     Command,
-    Folded,
+    Details,
     Glossary,
     Guide,
     HeatMap,
@@ -79,7 +79,7 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
             PageSection("What to do next", next_commands(reading)),
             PageSection("How to read this page", [WORDS]),
             PageSection(
-                "How it was made", [Folded("Cost and command", facts=facts(diagnosis, command))]
+                "How it was made", [Details("Cost and command", facts=facts(diagnosis, command))]
             ),
         ],
     )

@@ -92,7 +92,7 @@ class CNN:
     """elu, relu, tanh, gelu or silu."""
 
     def __post_init__(self) -> None:
-        """Refuse layers without units and unknown activations."""
+        """Reject layers without units and unknown activations."""
         object.__setattr__(self, "channels", check_widths("model.channels", self.channels))
         if not self.channels:
             raise ConfigError("model.channels=[] leaves no convolution; use model.name='mlp'")

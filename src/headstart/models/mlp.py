@@ -49,7 +49,7 @@ class MLP:
     """elu, relu, tanh, gelu or silu."""
 
     def __post_init__(self) -> None:
-        """Refuse layers without units and unknown activations."""
+        """Reject layers without units and unknown activations."""
         object.__setattr__(self, "hidden", check_widths("model.hidden", self.hidden))
         require_one_of(ACTIVATIONS, **{"model.activation": self.activation})
 

@@ -20,7 +20,7 @@ from headstart.report.charts import (
 )
 from headstart.report.matplotlib_backend import draw_figure, render_figure
 from headstart.report.page_files import make_report, write_page
-from headstart.report.page_parts import Command, Folded, Glossary, Page, PageSection, Table
+from headstart.report.page_parts import Command, Details, Glossary, Page, PageSection, Table
 from headstart.report.palette import SeriesStyle, method_styles
 from headstart.report.terminal_tables import comparison_table, summary_table
 
@@ -30,7 +30,7 @@ __all__ = [
     "Box",
     "Chart",
     "Command",
-    "Folded",
+    "Details",
     "Glossary",
     "Guide",
     "HeatMap",

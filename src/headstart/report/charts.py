@@ -188,7 +188,7 @@ def figures_of(charts: Sequence[Chart]) -> Mapping[str, Sequence[Panel]]:
     return figures
 
 
-def with_warning(charts: Sequence[Chart], warning: str) -> list[Chart]:
+def add_warning(charts: Sequence[Chart], warning: str) -> list[Chart]:
     """Return the charts with a warning on every panel, except those of the training loss."""
 
     def warn(view: View) -> View:

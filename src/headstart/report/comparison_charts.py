@@ -19,7 +19,7 @@ from headstart.report.curves import (
     styles_of,
 )
 from headstart.report.palette import SeriesStyle
-from headstart.report.wording import GROUP_NAMES, signed_difference
+from headstart.report.wording import GROUP_NAMES, format_difference
 
 
 def comparison_charts(comparison: StoredComparison) -> list[Chart]:
@@ -135,7 +135,7 @@ def _difference_marks(
         return []
     values = [value for value in difference.differences if value is not None]
     unit = metric.difference_unit
-    said = f"{signed_difference(metric, difference)}{unit}: {difference.verdict}"
+    said = f"{format_difference(metric, difference)}{unit}: {difference.verdict}"
     seeds = Points(
         [metric.scale * value for value in values], [place + 0.2] * len(values), style.colour, 7,
         [["one seed", f"{metric.signed(value)}{unit}"] for value in values],

@@ -10,24 +10,24 @@ from headstart.records import (
     StoredComparison,
     StoredMethod,
 )
-from headstart.report.charts import with_warning
+from headstart.report.charts import add_warning
 from headstart.report.comparison_charts import comparison_charts
 from headstart.report.curves import groups_of
-from headstart.report.page_parts import Command, Folded, Page, PageSection, Table
+from headstart.report.page_parts import Command, Details, Page, PageSection, Table
 from headstart.report.shared_parts import (
-    before_and_after,
     budget_table,
     explain_words,
+    format_before_after,
     host_facts,
     quote_path,
 )
 from headstart.report.wording import (
     GROUP_NAMES,
-    alarms,
     comparison_headline,
-    notes,
+    comparison_notes,
+    failure_messages,
+    format_difference,
     plural,
-    signed_difference,
     tail_name,
 )
 
@@ -38,7 +38,7 @@ def comparison_page(comparison: StoredComparison) -> Page:
     finished = [method for method in comparison.methods if method.runs]
     budgets = {method.row.label: method.runs[0].summary for method in finished}
     configs = [
-        Folded(f"{method.row.label}: configuration", text=method.runs[0].config)
+        Details(f"{method.row.label}: configuration", text=method.runs[0].config)
         for method in finished
     ]
     rounds = " or ".join(plural(count, "round") for count in record.rounds)
@@ -50,8 +50,8 @@ def comparison_page(comparison: StoredComparison) -> Page:
         subtitle=" · ".join(filter(None, words)),
         headline=comparison_headline(record),
         warning=warning,
-        alarms=alarms(record.rows),
-        notes=notes(comparison),
+        alarms=failure_messages(record.rows),
+        notes=comparison_notes(comparison),
         sections=[
             PageSection(
                 "Results",
@@ -60,7 +60,7 @@ def comparison_page(comparison: StoredComparison) -> Page:
                     budget_table(budgets),
                 ],
             ),
-            *with_warning(comparison_charts(comparison), warning),
+            *add_warning(comparison_charts(comparison), warning),
             PageSection("What to do next", next_commands(comparison)),
             PageSection("How to read this page", [explain_words(comparison.over, record.metric)]),
             PageSection(
@@ -105,7 +105,7 @@ def _method_cells(comparison: StoredComparison, method: StoredMethod, group: str
     )
     label = row.label if row.seeds else f"{row.label} (diverged)"
     tail = metric.text(pair.after.tail(metric))
-    return [label, *before_and_after(metric, pair), tail, metric.text(worst)]
+    return [label, *format_before_after(metric, pair), tail, metric.text(worst)]
 
 
 def _verdict(comparison: StoredComparison, method: StoredMethod, group: str) -> str:
@@ -116,7 +116,7 @@ def _verdict(comparison: StoredComparison, method: StoredMethod, group: str) -> 
         return "baseline"
     if difference is None:
         return DASH
-    number = signed_difference(metric, difference)
+    number = format_difference(metric, difference)
     return f"{number}{metric.difference_unit}: {difference.verdict}"
 
 

@@ -55,7 +55,7 @@ INCHES = 2.9 / PANEL_HEIGHT
 """Of a pixel of the page."""
 DASHES = {"solid": "-", "dash": (0, (4, 2)), "dot": (0, (1, 1.5)), "dashdot": (0, (5, 2, 1, 2))}
 INK = "#444444"
-WARNING_LETTERS = 14
+WARNING_LETTERS = 15
 """In an inch of a warning."""
 LABEL_GAP = 0.072
 """Between the names of lines, as a share of the panel's height."""

@@ -43,10 +43,10 @@ class Glossary:
 
 
 @dataclass(frozen=True)
-class Folded:
+class Details:
     """Something that is shown on request: a text, or names with values."""
 
-    kind: ClassVar = "folded"
+    kind: ClassVar = "details"
     title: str
     text: str = ""
     facts: Sequence[tuple[str, str]] = ()
@@ -58,7 +58,7 @@ class PageSection:
 
     kind: ClassVar = "section"
     title: str
-    parts: Sequence[Table | Command | Glossary | Folded]
+    parts: Sequence[Table | Command | Glossary | Details]
 
 
 @dataclass(frozen=True)

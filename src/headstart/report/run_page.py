@@ -6,18 +6,24 @@ import shlex
 
 from headstart.metric import Metric
 from headstart.records import ADAPTED_ON_TEST, NEW, RunSummary, StoredRun
-from headstart.report.charts import with_warning
+from headstart.report.charts import add_warning
 from headstart.report.client_panels import rank_clients
-from headstart.report.page_parts import Command, Folded, Page, PageSection, Table
+from headstart.report.page_parts import Command, Details, Page, PageSection, Table
 from headstart.report.run_charts import run_charts
 from headstart.report.shared_parts import (
-    before_and_after,
     budget_table,
     explain_words,
+    format_before_after,
     host_facts,
     quote_path,
 )
-from headstart.report.wording import GROUP_NAMES, count_text, plural, run_headline, tail_name
+from headstart.report.wording import (
+    GROUP_NAMES,
+    format_count,
+    plural,
+    run_headline,
+    tail_name,
+)
 
 SHOWN_CLIENTS = 5
 
@@ -42,13 +48,13 @@ def run_page(run: StoredRun) -> Page:
                     budget_table({summary.name: summary}),
                 ],
             ),
-            *with_warning(run_charts(run), warning),
+            *add_warning(run_charts(run), warning),
             PageSection("Clients to look at", worst_clients_tables(run)),
             PageSection("What to do next", next_commands(run)),
             PageSection("How to read this page", [explain_words("clients", summary.metric)]),
             PageSection(
                 "How it was made",
-                [Folded("Configuration", text=run.config), *host_facts(summary.host)],
+                [Details("Configuration", text=run.config), *host_facts(summary.host)],
             ),
         ],
     )
@@ -71,9 +77,9 @@ def metric_table(summary: RunSummary) -> Table:
     metric = summary.metric
     pairs = {group: summary.scores.primary(group) for group in summary.scores.groups}
     rows = [
-        [GROUP_NAMES[group], *before_and_after(metric, pair),
-         change_text(metric, pair.before.tail(metric), pair.after.tail(metric)),
-         change_text(metric, pair.before.worst(metric), pair.after.worst(metric))]
+        [GROUP_NAMES[group], *format_before_after(metric, pair),
+         format_change(metric, pair.before.tail(metric), pair.after.tail(metric)),
+         format_change(metric, pair.before.worst(metric), pair.after.worst(metric))]
         for group, pair in pairs.items()
     ]  # fmt: skip
     return Table(
@@ -85,7 +91,7 @@ def metric_table(summary: RunSummary) -> Table:
     )
 
 
-def change_text(metric: Metric, before: float | None, after: float | None) -> str:
+def format_change(metric: Metric, before: float | None, after: float | None) -> str:
     """Return one number before and after."""
     return f"{metric.text(before)} → {metric.text(after)}"
 
@@ -93,7 +99,7 @@ def change_text(metric: Metric, before: float | None, after: float | None) -> st
 def other_metrics_table(summary: RunSummary) -> list[Table]:
     """Return the metrics besides the primary one, if there are any."""
     rows = [
-        [metric.heading, GROUP_NAMES[group], *before_and_after(metric, scores[metric.name])]
+        [metric.heading, GROUP_NAMES[group], *format_before_after(metric, scores[metric.name])]
         for metric in summary.scores.metrics[1:]
         for group, scores in summary.scores.groups.items()
     ]
@@ -116,12 +122,12 @@ def worst_clients_table(run: StoredRun, group: str) -> Table:
     head = ["client", "before", "after", "training examples", "held-out examples"]
     rows = [
         [c.name, metric.text(c[metric.name].before), metric.text(c[metric.name].after),
-         count_text(c.train_examples), count_text(c.test_examples)]
+         format_count(c.train_examples), format_count(c.test_examples)]
         for c in clients
     ]  # fmt: skip
     if any(client.classes for client in clients):
         head = [*head, "classes"]
-        rows = [[*row, count_text(c.classes)] for row, c in zip(rows, clients, strict=True)]
+        rows = [[*row, format_count(c.classes)] for row, c in zip(rows, clients, strict=True)]
     end = "lowest" if metric.direction == "higher" else "highest"
     title = f"{GROUP_NAMES[group]}: the {end} after adaptation"
     note = "The complete list is in clients.csv."

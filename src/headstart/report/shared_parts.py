@@ -8,13 +8,13 @@ from pathlib import Path
 
 from headstart.metric import DASH, Metric
 from headstart.records import BeforeAfter, HostFacts, RunSummary
-from headstart.report.page_parts import Folded, Glossary, Table
-from headstart.report.wording import count_text, tail_name, with_interval
+from headstart.report.page_parts import Details, Glossary, Table
+from headstart.report.wording import format_count, format_interval, tail_name
 
 
-def before_and_after(metric: Metric, pair: BeforeAfter) -> list[str]:
+def format_before_after(metric: Metric, pair: BeforeAfter) -> list[str]:
     """Return both means with their intervals."""
-    return [with_interval(metric, pair.before), with_interval(metric, pair.after)]
+    return [format_interval(metric, pair.before), format_interval(metric, pair.after)]
 
 
 def budget_table(summaries: Mapping[str, RunSummary]) -> Table:
@@ -22,9 +22,9 @@ def budget_table(summaries: Mapping[str, RunSummary]) -> Table:
     rows = [
         [
             label,
-            count_text(summary.gradient_evaluations),
-            count_text(summary.gradient_evaluations_per_client.round),
-            count_text(summary.gradient_evaluations_per_client.adaptation),
+            format_count(summary.gradient_evaluations),
+            format_count(summary.gradient_evaluations_per_client.round),
+            format_count(summary.gradient_evaluations_per_client.adaptation),
             DASH if summary.seconds is None else f"{summary.seconds:,.1f} s",
         ]
         for label, summary in summaries.items()
@@ -34,7 +34,7 @@ def budget_table(summaries: Mapping[str, RunSummary]) -> Table:
     return Table("Gradient budget (one run)", head, rows, note)
 
 
-def host_facts(host: HostFacts) -> list[Folded]:
+def host_facts(host: HostFacts) -> list[Details]:
     """Return versions and the kind of machine, if they are known."""
     facts = [
         *host.versions.items(),
@@ -45,7 +45,7 @@ def host_facts(host: HostFacts) -> list[Folded]:
         ("devices", ", ".join(host.devices)),
     ]
     known = [(name, value) for name, value in facts if value]
-    return [Folded("Versions and machine", facts=known)] if known else []
+    return [Details("Versions and machine", facts=known)] if known else []
 
 
 def quote_path(path: Path) -> str:

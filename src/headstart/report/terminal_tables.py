@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 from headstart.metric import DASH
 from headstart.records import ADAPTED_ON_TEST, ComparisonRecord, ComparisonRow, RunSummary
 from headstart.report.charts import shorten
-from headstart.report.shared_parts import before_and_after
-from headstart.report.wording import alarms, count_text, plural, signed_difference, tail_name
+from headstart.report.shared_parts import format_before_after
+from headstart.report.wording import (
+    failure_messages,
+    format_count,
+    format_difference,
+    plural,
+    tail_name,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -22,14 +28,14 @@ def summary_table(summary: RunSummary) -> RichTable:
     for group in summary.scores.groups:
         pair = summary.scores.primary(group)
         ends = [metric.text(pair.after.tail(metric)), metric.text(pair.after.worst(metric))]
-        means = before_and_after(metric, pair)
-        _add(table, [group, count_text(pair.after.count), *means, *ends])
+        means = format_before_after(metric, pair)
+        _add(table, [group, format_count(pair.after.count), *means, *ends])
     per_client = summary.gradient_evaluations_per_client
     table.caption = _caption(
         f"± 95 % confidence interval over clients; {_adapted(summary.adapt_steps)}",
-        f"{plural(summary.rounds, 'round')}, {count_text(summary.gradient_evaluations)} gradient "
-        f"evaluations; {count_text(per_client.round)} per client and round, "
-        f"{count_text(per_client.adaptation)} per adaptation",
+        f"{plural(summary.rounds, 'round')}, {format_count(summary.gradient_evaluations)} gradient "
+        f"evaluations; {format_count(per_client.round)} per client and round, "
+        f"{format_count(per_client.adaptation)} per adaptation",
         _warning(summary.adapt_on),
     )
     return table
@@ -50,7 +56,7 @@ def comparison_table(comparison: ComparisonRecord) -> RichTable:
         f"± 95 % confidence interval over {plural(len(comparison.seeds), 'seed')}; "
         f"{_adapted(comparison.adapt_steps)}; gradients: evaluations in training",
         _warning(comparison.adapt_on),
-        *alarms(comparison.rows),
+        *failure_messages(comparison.rows),
     )
     return table
 
@@ -62,9 +68,9 @@ def _cells(
     means = [DASH, DASH]
     if group in row.groups:
         pair = comparison.primary(row, group)
-        means = [text.replace(" %", "") for text in before_and_after(comparison.metric, pair)]
+        means = [text.replace(" %", "") for text in format_before_after(comparison.metric, pair)]
     label = row.label if row.seeds else f"{row.label} (diverged)"
-    said_once = [label, count_text(row.gradient_evaluations)] if first else ["", ""]
+    said_once = [label, format_count(row.gradient_evaluations)] if first else ["", ""]
     return [said_once[0], group, *means, *_difference(comparison, row, group), said_once[1]]
 
 
@@ -74,7 +80,7 @@ def _difference(comparison: ComparisonRecord, row: ComparisonRow, group: str) ->
     difference = row.difference(group)
     if difference is None:
         return DASH, ""
-    return signed_difference(comparison.metric, difference), difference.verdict
+    return format_difference(comparison.metric, difference), difference.verdict
 
 
 def _table(first: str, *others: str) -> RichTable:

@@ -26,21 +26,21 @@ from headstart.records import (
 GROUP_NAMES = {KNOWN: "Clients in training", NEW: "Clients that joined later"}
 
 
-def with_interval(metric: Metric, statistic: Statistic) -> str:
+def format_interval(metric: Metric, statistic: Statistic) -> str:
     """Return the mean with half the width of its interval.
 
-    >>> with_interval(Metric("accuracy", unit="%"), Statistic(mean=0.971, ci95=0.008))
+    >>> format_interval(Metric("accuracy", unit="%"), Statistic(mean=0.971, ci95=0.008))
     '97.1 % ± 0.8'
-    >>> with_interval(Metric("mae"), Statistic(mean=2.5))
+    >>> format_interval(Metric("mae"), Statistic(mean=2.5))
     '2.50'
     """
     return metric.with_interval(statistic.mean, statistic.ci95)
 
 
-def signed_difference(metric: Metric, difference: PairedDifference) -> str:
+def format_difference(metric: Metric, difference: PairedDifference) -> str:
     """Return a difference with its sign and interval, a share's in percentage points.
 
-    >>> signed_difference(
+    >>> format_difference(
     ...     Metric("accuracy", unit="%"), PairedDifference(mean=-0.0065, ci95=0.0148)
     ... )
     '−0.7 ± 1.5'
@@ -54,10 +54,10 @@ def tail_name(metric: Metric) -> str:
     return "10th percentile" if metric.direction == "higher" else "90th percentile"
 
 
-def count_text(value: float | None) -> str:
+def format_count(value: float | None) -> str:
     """Return a count with thousands separated, or a dash.
 
-    >>> count_text(1200), count_text(12.5), count_text(None)
+    >>> format_count(1200), format_count(12.5), format_count(None)
     ('1,200', '12.5', '–')
     """
     return DASH if value is None else f"{value:,.1f}".removesuffix(".0")
@@ -87,7 +87,7 @@ def run_headline(summary: RunSummary) -> list[str]:
     verb = "reach" if metric.is_share else f"have a {metric.word} of"
     for group in summary.scores.groups:
         pair = summary.scores.primary(group)
-        reached = f"{GROUP_NAMES[group]} {verb} {with_interval(metric, pair.after)}"
+        reached = f"{GROUP_NAMES[group]} {verb} {format_interval(metric, pair.after)}"
         if summary.adapt_steps == 0:
             lines.append(f"{reached} without adaptation.")
             continue
@@ -109,7 +109,7 @@ def comparison_headline(record: ComparisonRecord) -> list[str]:
 def _tell_levels(record: ComparisonRecord, group: str) -> str:
     metric = record.metric
     levels = [
-        f"{row.label} {with_interval(metric, record.primary(row, group).after)}"
+        f"{row.label} {format_interval(metric, record.primary(row, group).after)}"
         for row in record.rows
         if group in row.groups
     ]
@@ -125,12 +125,12 @@ def _tell_differences(record: ComparisonRecord, group: str) -> str:
     unit = metric.difference_unit or f" ({metric.word})"
     parts = [
         f"{label} is {d.verdict} than {baseline} by "
-        f"{signed_difference(metric, d).lstrip('+−')}{unit}"
+        f"{format_difference(metric, d).lstrip('+−')}{unit}"
         for label, d in judged.items()
         if d.verdict in (BETTER, WORSE)
     ]
     undecided = [
-        f"{label} ({signed_difference(metric, d)})"
+        f"{label} ({format_difference(metric, d)})"
         for label, d in judged.items()
         if d.verdict == NOT_SHOWN
     ]
@@ -150,7 +150,7 @@ def _level(record: ComparisonRecord, group: str) -> str:
     base = next((row for row in record.rows if row.label == record.baseline), None)
     if base is None or group not in base.groups:
         return ""
-    return f" ({base.label}: {with_interval(record.metric, record.primary(base, group).after)})"
+    return f" ({base.label}: {format_interval(record.metric, record.primary(base, group).after)})"
 
 
 def _when(record: ComparisonRecord) -> str:
@@ -159,7 +159,7 @@ def _when(record: ComparisonRecord) -> str:
     return f"after {plural(record.adapt_steps, 'adaptation step')}"
 
 
-def alarms(rows: Sequence[ComparisonRow]) -> list[str]:
+def failure_messages(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return every run without numbers, or with useless ones, and the reason."""
     return [
         f"{row.label}, seed {seed}, {what}: {reason}"
@@ -169,7 +169,7 @@ def alarms(rows: Sequence[ComparisonRow]) -> list[str]:
     ]
 
 
-def notes(comparison: StoredComparison) -> list[str]:
+def comparison_notes(comparison: StoredComparison) -> list[str]:
     """Return what a reader must know before trusting a difference."""
     record = comparison.record
     lines = []

@@ -1,8 +1,8 @@
 """How the clients of a round are laid out over the machine.
 
-They are dealt to the devices of a mesh, and a device takes its share group by group. Results do
-not depend on the layout beyond the rounding of sums. On a CPU every core can be a device of its
-own: see :mod:`headstart.machine`.
+They are distributed over the devices of a mesh, and a device processes its share in groups. Results
+do not depend on the layout beyond the rounding of sums. On a CPU every core can be a separate
+device: see :mod:`headstart.machine`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Many rounds in one compiled program (P Algorithm 1, G Algorithm 1).
 
-The program takes the number of rounds as a value, so a run cut into pieces anywhere executes the
-same instructions as an uncut one: its result is the same to the bit. A round's clients are dealt
-to the devices; each takes its share in groups and keeps only the weighted sum of the replies, so
-memory does not grow with their number.
+The number of rounds is an argument of the program, so a run cut into pieces anywhere executes the
+same instructions as an uncut one: its result is the same to the bit. A round's clients are
+distributed over the devices; each device processes its share in groups and keeps only the weighted
+sum of the replies, so memory does not grow with their number.
 """
 
 from __future__ import annotations

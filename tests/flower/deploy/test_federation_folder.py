@@ -98,6 +98,8 @@ def test_sites_with_data_of_their_own(tmp_path: Path) -> None:
         (["init", "{}/new", "--sites", "a,b", "--address", "x"], "HOST:PORT"),
         (["serve", "{}"], "federation.toml does not exist"),
         (["serve", "{}", "--resume"], "need --out"),
+        (["serve", "{}", "--distribute"], "need --out"),
+        (["serve", "{}", "--hand-out"], "need --out"),
         (["join", "{}/site.toml"], "site.toml does not exist"),
         (["personalize", "{}/site.toml"], "site.toml does not exist"),
         (["up", "--resume"], "needs --out"),

@@ -30,6 +30,9 @@ from headstart.flower.site import client_app
 from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.records import RunDirectory
+from headstart.records.checkpoint import FORMAT as CHECKPOINT_FORMAT
+from headstart.records.federation_events import RunStarted, follow_events
+from headstart.records.tensor_files import read_checked, write_checked
 from headstart.trees import subtract
 
 ALL = {"participation": 1.0, "rounds": 2}
@@ -186,7 +189,7 @@ def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (
         summary["gradient_evaluations"]
-        == 2 * 2 * load_run(tmp_path / "run").summary["gradient_evaluations_per_client"]["round"]
+        == 2 * 2 * summary["gradient_evaluations_per_client"]["round"]
     )
 
 
@@ -209,6 +212,20 @@ def test_a_partial_round_is_weighted_by_who_answered(tmp_path: Path) -> None:
     for name, leaf in zip(sorted(parts[0]), moved, strict=True):
         mean = np.average([part[name] for part in parts], axis=0, weights=weights)
         np.testing.assert_allclose(leaf, mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wait_for_all", [False, True])
+def test_a_trial_waits_for_all_sites(wait_for_all: bool, tmp_path: Path) -> None:
+    """On a slow machine a site may connect after ``min_sites`` others have."""
+    grid = SlowGrid(federation_in(tmp_path / "f", experiment(**ALL)), "site-1", "site-3")
+    conduct(grid, tmp_path / "f", tmp_path / "run", wait_for_all=wait_for_all)
+    first = rounds_of(tmp_path / "run")[0]
+    assert first["trained"] == ["site-0", *["site-1"] * wait_for_all, "site-2"]
+    assert first["scored"] == first["trained"] + ["site-3"] * wait_for_all
+    if wait_for_all:
+        prompt = federation_in(tmp_path / "g", experiment(**ALL))
+        conduct(prompt, tmp_path / "g", tmp_path / "prompt")
+        same_model(tmp_path / "run", tmp_path / "prompt")
 
 
 def test_too_few_sites_end_the_run_clearly_after_a_while(tmp_path: Path) -> None:
@@ -245,7 +262,7 @@ def test_a_killed_server_resumes_to_the_same_model(name: str, tmp_path: Path) ->
     conduct(grid, tmp_path / "g", tmp_path / "run", resume=True)
     same_model(tmp_path / "run", tmp_path / "whole")
     ours, theirs = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
-    assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
+    assert [e.round for e in ours.evaluations] == [e.round for e in theirs.evaluations]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
         assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
 
@@ -265,6 +282,30 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
     whole = federation_in(tmp_path / "g", plan)
     conduct(whole, tmp_path / "g", tmp_path / "whole")
     same_model(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_of_version_0_1_is_resumed(tmp_path: Path) -> None:
+    """Its records and events state no format."""
+    plan = experiment(**ALL)
+    grid = federation_in(tmp_path / "f", plan)
+    with pytest.raises(Killed):
+        conduct(DyingGrid(grid, after=2), tmp_path / "f", tmp_path / "run")
+    for path in (tmp_path / "run/checkpoint").iterdir():
+        header, tensors = read_checked(path, CHECKPOINT_FORMAT)
+        for record in header["records"]:
+            del record["format"]
+        write_checked(path, tensors, header, CHECKPOINT_FORMAT)
+    old = [
+        {k: v for k, v in event.items() if k != "format"} for event in events_of(tmp_path / "run")
+    ]
+    text = "".join(json.dumps(event) + "\n" for event in old)
+    (tmp_path / "run/rounds.jsonl").write_text(text)
+    conduct(grid, tmp_path / "f", tmp_path / "run", resume=True)
+    events = [event for _, event in follow_events(tmp_path / "run/rounds.jsonl", 0)]
+    assert [e.round for e in events if isinstance(e, RunStarted)] == [0, 2]
+    prompt = federation_in(tmp_path / "g", plan)
+    conduct(prompt, tmp_path / "g", tmp_path / "prompt")
+    same_model(tmp_path / "run", tmp_path / "prompt")
 
 
 def test_notices_are_shown_where_the_server_was_started(
@@ -304,15 +345,15 @@ def test_distribution_reaches_a_site_that_came_late(tmp_path: Path) -> None:
     conduct(grid, tmp_path / "f", tmp_path / "run")
     kept = tmp_path / "f/sites/site-3" / "work" / "runs"
     assert not kept.exists()
-    assert load_run(tmp_path / "run").summary["new_clients"] is None
+    assert load_run(tmp_path / "run").summary.new is None
     before = (tmp_path / "run/model.safetensors").read_bytes()
     grid.apps["site-3"] = late
     conduct(grid, tmp_path / "f", tmp_path / "run", distribute=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == before
     assert list(kept.glob("*/personal.safetensors"))
     distributed = load_run(tmp_path / "run")
-    assert distributed.summary["new_clients"] is not None
-    assert [record["round"] for record in distributed.records] == [0, 2]
+    assert distributed.summary.new is not None
+    assert [e.round for e in distributed.evaluations] == [0, 2]
 
 
 def test_distribution_before_training_is_refused(tmp_path: Path) -> None:
@@ -336,6 +377,19 @@ def test_memory_is_kept_for_a_round_asked_again(tmp_path: Path) -> None:
         memory.keep(number, {"v": np.full(2, number, np.float32)})
     with pytest.raises(CheckpointError, match="no memory from before round 5"):
         memory.before(5, fresh)
+
+
+class SlowGrid(LocalGrid):
+    """A grid to which some sites connect only after the server has looked three times."""
+
+    def __init__(self, grid: LocalGrid, *slow: str) -> None:
+        super().__init__(grid.apps, grid.sites)
+        self.slow, self.looks = slow, 0
+
+    def get_node_ids(self) -> Any:
+        self.looks += 1
+        late = self.slow if self.looks <= 3 else ()
+        return [node for node in super().get_node_ids() if self.nodes[node] not in late]
 
 
 class Killed(BaseException):

@@ -65,7 +65,7 @@ def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     if not content or len(content) % _ROW:
         raise DataError(
             f"{name} is cut short or damaged: {len(content)} bytes are no multiple of {_ROW}; "
-            "get it again"
+            "download it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, _ROW)
     if rows[:, 0].max() > 9:

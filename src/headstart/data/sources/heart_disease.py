@@ -2,7 +2,7 @@
 
 Of the 13 columns, numbers are kept as they are and standardised by the schema with fixed constants
 (mean and deviation of the Cleveland patients as commonly published, rounded), because in a
-federation nobody could compute them across hospitals. Categories become one column per value. A
+federation no party could compute them across hospitals. Categories become one column per value. A
 missing number is stored as the constant's mean, so that the model sees 0, with a column that says
 so; a missing category is 0 in all its columns. A cholesterol or blood pressure of 0 is missing too.
 """
@@ -100,7 +100,7 @@ def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     lines = content.decode("ascii", "replace").split("\n")
     rows = [_row(line, f"{name} line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not rows:
-        raise DataError(f"{name} is empty; get it again")
+        raise DataError(f"{name} is empty; download it again")
     x, y = zip(*rows, strict=True)
     return np.array(x, np.float32), np.array(y, np.int32)
 

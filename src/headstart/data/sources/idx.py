@@ -19,7 +19,7 @@ _TYPES: dict[int, np.dtype[Any]] = {8: np.dtype(">u1"), 12: np.dtype(">i4")}
 def parse(content: bytes, name: str, axes: int) -> np.ndarray:
     """The array in an IDX file; ``name`` is for messages."""
     if len(content) < 4 + 4 * axes or content[:2] != b"\0\0" or content[2] not in _TYPES:
-        raise DataError(f"{name} is not an IDX file; get it again")
+        raise DataError(f"{name} is not an IDX file; download it again")
     kind = _TYPES[content[2]]
     if content[3] != axes:
         raise DataError(f"{name} has {content[3]} axes, not {axes}: it is another file; rename it")
@@ -28,7 +28,7 @@ def parse(content: bytes, name: str, axes: int) -> np.ndarray:
     if found != math.prod(shape) * kind.itemsize:
         wanted = math.prod(shape) * kind.itemsize
         raise DataError(
-            f"{name} is cut short or damaged: {found} bytes, not {wanted}; get it again"
+            f"{name} is cut short or damaged: {found} bytes, not {wanted}; download it again"
         )
     values = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return values.astype(kind.newbyteorder("="))
@@ -46,7 +46,7 @@ def labels(content: bytes, name: str, rows: int) -> np.ndarray:
     """Return the classes 0 … 9, one for each image."""
     values = parse(content, name, axes=1)
     if len(values) != rows:
-        raise DataError(f"{name} has {len(values)} labels for {rows} images; get both again")
+        raise DataError(f"{name} has {len(values)} labels for {rows} images; download both again")
     if len(values) and (values.min() < 0 or values.max() > 9):
-        raise DataError(f"{name} has labels outside 0 … 9; get it again")
+        raise DataError(f"{name} has labels outside 0 … 9; download it again")
     return values.astype(np.int32)

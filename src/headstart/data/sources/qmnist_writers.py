@@ -1,7 +1,7 @@
 """MNIST by the people who wrote it: QMNIST's labels name the writer of every digit.
 
-The writers of MNIST's test images wrote none of its training images. They are clients that nobody
-trained on: *new clients*, by nature and not by lot.
+The writers of MNIST's test images wrote none of its training images, so they are natural *new
+clients*: no model has been trained on their data.
 """
 
 from __future__ import annotations

@@ -81,13 +81,13 @@ def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
     lines = content.decode("ascii", "replace").splitlines()
     starts = [n for n, line in enumerate(lines) if line.strip().lower() == "@data"]
     if not starts:
-        raise DataError(f"{name} is not an ARFF file: it has no @data; get it again")
+        raise DataError(f"{name} is not an ARFF file: it has no @data; download it again")
     body = enumerate(lines[starts[0] + 1 :], starts[0] + 2)
     rows = [
         _row(line, f"{name} line {n}") for n, line in body if line.strip() and line[0] not in "%"
     ]
     if not rows:
-        raise DataError(f"{name} has no line after @data; get it again")
+        raise DataError(f"{name} has no line after @data; download it again")
     x, y, person = zip(*rows, strict=True)
     return np.array(x, np.float32), np.array(y, np.int32), np.array(person)
 

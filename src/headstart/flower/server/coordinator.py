@@ -21,7 +21,7 @@ from headstart.flower.server.exchange import Exchange, Exchanges
 from headstart.flower.server.run_record import RunRecord, read_run_id
 from headstart.flower.server.session import Session
 from headstart.flower.server.site_links import SiteLinks
-from headstart.records.federation import RoundRepeated, RunFailed, WaitingForSites
+from headstart.records.federation_events import RoundRepeated, RunFailed, WaitingForSites
 
 DISTRIBUTION_SECONDS = 30.0
 
@@ -176,15 +176,15 @@ class Coordinator:
         """Wait until enough of these sites are connected; end the run if they do not come."""
         wanted, limit = list(clients), self.session.federation.wait
         needed = len(wanted) if self.wait_for_all else min(needed, len(wanted))
-        begin, told = time.monotonic(), False
+        begin, announced = time.monotonic(), False
         while True:
             connected = [client for client in self.links.connected() if client in wanted]
             if len(connected) >= needed:
                 return
             absent = tuple(self.session.roster.name(c) for c in wanted if c not in connected)
-            if not told:
+            if not announced:
                 self.record.say(WaitingForSites(needed=needed, there=len(connected), absent=absent))
-                told = True
+                announced = True
             if time.monotonic() - begin > limit:
                 raise FederationError(
                     f"{len(connected)} of the {needed} sites needed were there after waiting "

@@ -132,7 +132,7 @@ class Objective(ABC):
     """Whether a model that is no better than the constant answer is of no use."""
 
     def __post_init__(self) -> None:
-        """Refuse data of another kind, and unknown metrics."""
+        """Reject data of another kind, and unknown metrics."""
         if self.schema.target != self.target:
             raise ConfigError(
                 f"objective {type(self).__name__} needs {_WORDS[self.target]} as labels, but these "

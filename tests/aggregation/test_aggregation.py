@@ -24,6 +24,7 @@ from headstart.aggregation import (
     TrimmedMean,
     with_aggregation,
 )
+from headstart.aggregation.chain import AT_CLIENT
 from headstart.algorithms import Algorithm, FedAvg
 from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Cohort, Reply
@@ -230,3 +231,8 @@ def test_where_the_gradient_norm_is_measured_has_a_default() -> None:
     assert not algorithm.measures_gradient_norm
     found = algorithm.gradient_norm_point(state)
     assert found.inner_steps == 0 and tiny.identical(found.params, algorithm.model(state))
+
+
+def test_the_chains_keys_are_not_those_of_training() -> None:
+    """Training folds in the numbers of local steps; the chain's number is beyond any of them."""
+    assert 2**31 < AT_CLIENT < 2**32

@@ -3,7 +3,7 @@
 Three hospitals train by Per-FedAvg or by FedAvg and all four adapt, or each trains alone. The one
 that joins later is looked at with all its training patients and with its first twenty, as one that
 has just begun; after the few steps of adaptation that training prepared for, and after many. Every
-way gets sixteen tries for its options, for every split anew and on that split's training patients
+way gets sixteen tries for its options, again for every split and on that split's training patients
 only: within a split no patient is used both to choose and to score.
 """
 
@@ -20,9 +20,9 @@ from headstart.data.example_pool import Pool
 from headstart.data.federated import ClientData, FederatedDataset
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
-from headstart.experiments.config import Experiment, build_algorithm
+from headstart.experiments.configuration import Experiment, build_algorithm
+from headstart.records import half_width
 from headstart.simulation.simulation import Simulation
-from headstart.simulation.statistics import half_width
 from studies.tuning import grid
 
 FEW = 20
@@ -41,7 +41,7 @@ Numbers = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Found:
+class Trial:
     """One hospital, one split, one way: accuracy and loss on its held-out patients."""
 
     seed: int
@@ -59,49 +59,49 @@ class Found:
 
 def measure(
     pool: Pool, plan: Experiment, seeds: Sequence[int], advanced: Callable[[int], None]
-) -> list[Found]:
+) -> list[Trial]:
     """All ways on all splits; ``advanced`` hears how many are done."""
-    found: list[Found] = []
+    found: list[Trial] = []
     for count, seed in enumerate(seeds, 1):
         split = pool.split(seed=seed, test_fraction=TEST_FRACTION)
         parts = [split.client(n) for n in range(split.clients)]
-        found += by_themselves(parts, pool.schema, plan, seed)
+        found += measure_alone(parts, pool.schema, plan, seed)
         for late in parts:
-            found += with_one_late(parts, late, pool.schema, plan, seed)
+            found += measure_with_late(parts, late, pool.schema, plan, seed)
         advanced(count)
     return found
 
 
-def with_one_late(
+def measure_with_late(
     parts: Sequence[ClientData], late: ClientData, schema: Schema, plan: Experiment, seed: int
-) -> list[Found]:
+) -> list[Trial]:
     """The others train, with the best options for each way; scores of all.
 
     Everybody's beginnings stand last, also those that are not looked at: so the arrays have the
     same size whoever is late, and nothing is compiled again.
     """
     known = [part for part in parts if part is not late]
-    data = hospitals.together([*known, late, *map(begun, parts)], schema, known=len(known))
+    data = hospitals.together([*known, late, *map(first_few, parts)], schema, known=len(known))
     roles = {n: "known" for n in range(len(known))}
     roles |= {len(known): "new", len(known) + 1 + parts.index(late): "few"}
     steps = [0, plan.evaluation.adapt_steps, MANY_STEPS]
     found = []
     for way in FEDERATED:
-        options = chosen(data, plan, way, seed)
+        options = choose_options(data, plan, way, seed)
         accuracy, loss = scores(data, plan, way, options, seed, steps)
         found += [
-            Found(seed, way, data.name(n), role, three(accuracy[n]), three(loss[n]), options)
+            Trial(seed, way, data.name(n), role, three(accuracy[n]), three(loss[n]), options)
             for n, role in roles.items()
         ]
     return found
 
 
-def begun(part: ClientData) -> ClientData:
+def first_few(part: ClientData) -> ClientData:
     """The hospital with its first training patients only, and the same ones to score on."""
     return replace(part, x_train=part.x_train[:FEW], y_train=part.y_train[:FEW])
 
 
-def chosen(data: FederatedDataset, plan: Experiment, way: str, seed: int) -> Options:
+def choose_options(data: FederatedDataset, plan: Experiment, way: str, seed: int) -> Options:
     """The try with the least loss after adaptation, at the hospitals that train.
 
     Loss and not accuracy: with so few patients to judge by, many tries are equally accurate.
@@ -123,22 +123,22 @@ def scores(
     steps: list[int],
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Accuracy and loss of every hospital after training and so many steps of adaptation."""
-    simulation = simulated(data, plan, way, options, seed)
+    simulation = build_simulation(data, plan, way, options, seed)
     done = simulation.advance(simulation.start(), plan.rounds)
     found = simulation.evaluate(done, steps, most=max(steps))
     return found.values["accuracy"][:, steps], found.loss[:, steps]
 
 
-def by_themselves(
+def measure_alone(
     parts: Sequence[ClientData], schema: Schema, plan: Experiment, seed: int
-) -> list[Found]:
+) -> list[Trial]:
     """Each hospital trains alone with the options best for itself, or learns nothing.
 
     Its tries are judged by cross-validation: a quarter of twenty patients alone could not tell.
     """
-    everyone = [*parts, *map(begun, parts)]
+    everyone = [*parts, *map(first_few, parts)]
     folds = [
-        hospitals.together([turned(part, n) for part in everyone], schema) for n in range(FOLDS)
+        hospitals.together([rotate(part, n) for part in everyone], schema) for n in range(FOLDS)
     ]
     losses = np.mean([alone(fold.for_tuning(), plan, seed)[1] for fold in folds], axis=0)
     scored = alone(folds[0], plan, seed)
@@ -147,21 +147,21 @@ def by_themselves(
         role = "own" if n < len(parts) else "few"
         best = int(np.nanargmin(losses[:, n]))
         own = [three(table[best, n]) for table in scored]
-        found.append(Found(seed, "local", part.name, role, own[0], own[1], TRIES_ALONE[best]))
+        found.append(Trial(seed, "local", part.name, role, own[0], own[1], TRIES_ALONE[best]))
         found.append(guess(part, role, seed))
     return found
 
 
-def guess(part: ClientData, role: str, seed: int) -> Found:
+def guess(part: ClientData, role: str, seed: int) -> Trial:
     """Nothing learned but how common the disease is: everybody gets the commoner diagnosis."""
     counts = np.bincount(part.y_train, minlength=2)
     right = float(np.mean(part.y_test == counts.argmax()))
     # One more of each: a hospital that has seen no healthy patient yet does not rule them out.
     loss = float(-np.mean(np.log((counts + 1) / (counts.sum() + 2))[part.y_test]))
-    return Found(seed, "guess", part.name, role, three(right), three(loss), {})
+    return Trial(seed, "guess", part.name, role, three(right), three(loss), {})
 
 
-def turned(part: ClientData, fold: int) -> ClientData:
+def rotate(part: ClientData, fold: int) -> ClientData:
     """Another quarter of the training patients last: ``for_tuning`` keeps the last one aside."""
     shift = round(len(part.y_train) * fold / FOLDS)
     return replace(
@@ -175,7 +175,7 @@ def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarr
     for number, options in enumerate(TRIES_ALONE):
         if number == 0 or options["local_lr"] != TRIES_ALONE[number - 1]["local_lr"]:
             rate = {"local_lr": options["local_lr"]}
-            simulation = simulated(data, plan, "local", rate, seed)
+            simulation = build_simulation(data, plan, "local", rate, seed)
             progress = simulation.start()
         progress = simulation.advance(progress, int(options["rounds"]) - progress.round)
         scored = simulation.evaluate(progress, [0], most=1)
@@ -184,7 +184,7 @@ def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarr
     return np.array(accuracy), np.array(loss)
 
 
-def simulated(
+def build_simulation(
     data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int
 ) -> Simulation:
     """The plan's model and sizes with another algorithm; everybody takes part in every round."""
@@ -200,7 +200,7 @@ def three(values: np.ndarray | float) -> Numbers:
     return float(before), float(after), float(long_after)
 
 
-Get = Callable[[Found], float]
+Get = Callable[[Trial], float]
 BEFORE, AFTER, LONG_AFTER = range(3)
 
 
@@ -215,7 +215,7 @@ def loss(when: int) -> Get:
 
 
 def by_split(
-    found: Sequence[Found], way: str, role: str, get: Get, hospital: str | None = None
+    found: Sequence[Trial], way: str, role: str, get: Get, hospital: str | None = None
 ) -> np.ndarray:
     """One number per split: the mean over the hospitals, and over who joined later."""
     if way not in FEDERATED and role != "few":
@@ -260,19 +260,19 @@ class Difference:
 
 
 def difference(
-    found: Sequence[Found], other: str, role: str, get: Get, hospital: str | None = None
+    found: Sequence[Trial], other: str, role: str, get: Get, hospital: str | None = None
 ) -> Difference:
     """Per-FedAvg minus another way, paired by split."""
     ours = by_split(found, "per-fedavg", role, get, hospital)
     return Difference((ours - by_split(found, other, role, get, hospital)).tolist())
 
 
-def gain(found: Sequence[Found], way: str, role: str, when: int) -> Difference:
+def gain(found: Sequence[Trial], way: str, role: str, when: int) -> Difference:
     """What adaptation adds to a way's accuracy, in points."""
     after, before = (by_split(found, way, role, accuracy(w)) for w in (when, BEFORE))
     return Difference((after - before).tolist())
 
 
-def as_table(found: Sequence[Found]) -> list[dict[str, Any]]:
+def as_table(found: Sequence[Trial]) -> list[dict[str, Any]]:
     """For JSON."""
     return [vars(one) for one in found]

@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hospitals
-import measured
 import numpy as np
-from measured import AFTER, BEFORE, LONG_AFTER, Difference, Found, Get, accuracy, loss
+import trials
+from trials import (
+    AFTER,
+    BEFORE,
+    LONG_AFTER,
+    Difference,
+    Get,
+    Trial,
+    accuracy,
+    loss,
+)
 
 from headstart.data.example_pool import Pool
 from studies.seed_statistics import Mean
@@ -16,7 +25,7 @@ from studies.seed_statistics import Mean
 ROLES = {
     "known": "Hospitals that trained together",
     "new": "The hospital that joined later, with all its training patients",
-    "few": f"The hospital that joined later, with {measured.FEW} patients",
+    "few": f"The hospital that joined later, with {trials.FEW} patients",
 }
 WAYS = {"fedavg": "FedAvg", "per-fedavg": "Per-FedAvg"}
 AFTERS = (AFTER, LONG_AFTER)
@@ -45,7 +54,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )  # fmt: skip
 
 
-def of_the_hospitals(pool: Pool) -> str:
+def hospitals_table(pool: Pool) -> str:
     """Who they are."""
     return table(
         ["hospital", "patients", "with disease", "values missing"],
@@ -56,7 +65,7 @@ def of_the_hospitals(pool: Pool) -> str:
     )
 
 
-def of_the_federation(made: Mapping[str, Any], simulated: Mapping[str, Mapping[str, float]]) -> str:
+def federation_table(made: Mapping[str, Any], simulated: Mapping[str, Mapping[str, float]]) -> str:
     """Every hospital's accuracy before and after it made the model its own."""
     sites, again = made["sites"], made["again"]
     rows = [
@@ -87,7 +96,7 @@ def _agreement(
     return same + ("." if apart < 5e-4 else f", but for {100 * apart:.1f} points at most.")
 
 
-def of_the_ways(found: Sequence[Found], few_steps: int) -> str:
+def methods_table(found: Sequence[Trial], few_steps: int) -> str:
     """Accuracies of every way at every hospital, and mean losses, ± 95 % interval over splits."""
     names = sorted({one.hospital for one in found})
     head, parts = _head(few_steps), []
@@ -103,26 +112,26 @@ def of_the_ways(found: Sequence[Found], few_steps: int) -> str:
 
 
 def _head(few_steps: int) -> list[str]:
-    when = ("before", f"{few_steps} steps", f"{measured.MANY_STEPS} steps")
+    when = ("before", f"{few_steps} steps", f"{trials.MANY_STEPS} steps")
     return ["guess", "alone", *(f"{way}, {at}" for way in WAYS.values() for at in when)]
 
 
 def _means(
-    found: Sequence[Found], role: str, of: Callable[[int], Get], name: str | None = None
+    found: Sequence[Trial], role: str, of: Callable[[int], Get], name: str | None = None
 ) -> list[Mean]:
     shown = [("guess", BEFORE), ("local", BEFORE)]
     shown += [(way, w) for way in WAYS for w in (BEFORE, *AFTERS)]
-    return [Mean(measured.by_split(found, way, role, of(w), name).tolist()) for way, w in shown]
+    return [Mean(trials.by_split(found, way, role, of(w), name).tolist()) for way, w in shown]
 
 
-def of_the_differences(found: Sequence[Found], few_steps: int, hospital: str | None = None) -> str:
+def differences_table(found: Sequence[Trial], few_steps: int, hospital: str | None = None) -> str:
     """Per-FedAvg minus the others, over all hospitals or at one."""
     rows = []
     for role in ROLES:
         for other, label in OTHERS.items():
-            for when, steps in enumerate((0, few_steps, measured.MANY_STEPS)):
+            for when, steps in enumerate((0, few_steps, trials.MANY_STEPS)):
                 right, cost = (
-                    measured.difference(found, other, role, of(when), hospital)
+                    trials.difference(found, other, role, of(when), hospital)
                     for of in (accuracy, loss)
                 )
                 row = [role, label, steps, _interval(right, 1), _interval(cost, 3)]
@@ -131,14 +140,18 @@ def of_the_differences(found: Sequence[Found], few_steps: int, hospital: str | N
     return table(head, rows)
 
 
-def of_the_gains(found: Sequence[Found], few_steps: int) -> str:
+def gains_table(found: Sequence[Trial], few_steps: int) -> str:
     """What adaptation adds, over all hospitals."""
     rows = [
-        [role, WAYS[way], *(_interval(measured.gain(found, way, role, when), 1) for when in AFTERS)]
+        [
+            role,
+            WAYS[way],
+            *(_interval(trials.gain(found, way, role, when), 1) for when in AFTERS),
+        ]
         for role in ROLES
         for way in WAYS
     ]
-    steps = (f"{steps} steps minus before, points" for steps in (few_steps, measured.MANY_STEPS))
+    steps = (f"{steps} steps minus before, points" for steps in (few_steps, trials.MANY_STEPS))
     return table(["role", "start", *steps], rows)
 
 

@@ -1,0 +1,44 @@
+"""Defaults belong to the interface: an experiment file that names no option gets them.
+
+τ = 10 local steps on batches of 40 are those of P, section 5. The step sizes are our choice for the
+embedded digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from headstart import aggregation
+from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
+
+TRAINING = {
+    "local_lr": 0.05, "local_steps": 10, "local_epochs": None, "batch_size": 40,
+    "weights": "uniform",
+}  # fmt: skip
+AVERAGING = {
+    **TRAINING, "inner_lr": 0.1, "local_lr_decay": "none", "random_iterate": False,
+    "max_gradient_norm": None, "local_optimizer": None, "server_optimizer": None, "server_lr": 1.0,
+}  # fmt: skip
+META = {"method": "exact", "inner_steps": 1, "delta": 1e-3, "same_batch": False}
+DEFAULTS = [
+    (FedAvg, AVERAGING),
+    (PerFedAvg, AVERAGING | META),
+    (Local, TRAINING | {"inner_lr": 0.1}),
+    (APFL, TRAINING | {"inner_lr": 0.1, "mixing": 0.5, "adaptive": True}),
+    (ARUBA, TRAINING | {"zeta": 1.0, "power": 1.0, "plus": 0.0}),
+    (aggregation.Clip, {"norm": 1.0}),
+    (aggregation.Quantise, {"width": 8, "range": 1.0}),
+    (aggregation.Noise, {"deviation": 1.0}),
+    (aggregation.TrimmedMean, {"trim": 0.2}),
+    (aggregation.Krum, {"byzantine": 1, "selected": 1}),
+    (aggregation.GeometricMedian, {"iterations": 32, "smoothing": 1e-6}),
+]
+
+
+@pytest.mark.parametrize("kind, expected", DEFAULTS)
+def test_every_option_has_its_default(kind: Any, expected: dict[str, Any]) -> None:
+    made = kind()
+    assert {field.name: getattr(made, field.name) for field in dataclasses.fields(made)} == expected
