@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import write_section
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.deploy.flower_processes import (
     end,
     free_port,
@@ -33,7 +33,7 @@ from headstart.flower.deploy.local_trial import DEFAULT, start_sites
 from headstart.flower.deploy.new_federation import make_federation_of_clients
 from headstart.flower.federation_config import LOOPBACK
 from headstart.flower.server.run_record import EVENTS_FILE
-from headstart.records.federation import RoundEnded, follow_events
+from headstart.records.federation_events import RoundEnded, follow_events
 
 TURNS, EXCHANGES = 2, 8
 RESULT = Path(__file__).parent / "results" / "federation.json"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.diagnosis.pilot import Gain
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from studies import first_version, generalized, natural_clients, table1
 from studies.seed_statistics import FAILS, HOLDS, OPEN, Gap, gap, markdown_table, records_of_cell
 from studies.settings import algorithm

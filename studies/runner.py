@@ -14,10 +14,11 @@ from headstart.data.federated import FederatedDataset
 from headstart.diagnosis import Diagnosis, diagnose, reading_of
 from headstart.errors import DivergedError
 from headstart.experiments import Listener
-from headstart.experiments.compare import slug
-from headstart.experiments.record import host_facts
+from headstart.experiments.comparison import slug
+from headstart.experiments.results import host_facts
 from headstart.experiments.run import Run
-from headstart.experiments.training import run_experiment, scored_again
+from headstart.experiments.training import run_experiment, score_again
+from headstart.records import RunSummary
 from studies.stored_results import Results
 from studies.study import Piece, Study
 
@@ -91,31 +92,31 @@ def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
     """What is kept of a run: enough for every table and figure, not more."""
     summary = run.summary
     record = {
-        "data_digest": summary["data_digest"],
-        "seconds": summary["seconds"],
-        "evaluation_seconds": summary["evaluation_seconds"],
-        "gradient_evaluations": summary["gradient_evaluations"],
-        "known": _group(summary, "known_clients"),
-        "new": _group(summary, "new_clients"),
+        "data_digest": summary.data_digest,
+        "seconds": summary.seconds,
+        "evaluation_seconds": summary.evaluation_seconds,
+        "gradient_evaluations": summary.gradient_evaluations,
+        "known": _group(summary, "known"),
+        "new": _group(summary, "new"),
         "training": [
             {
-                "round": entry["round"],
-                "seconds": entry["seconds"],
-                "gradient_evaluations": entry["gradient_evaluations"],
-                "before": _rounded(entry["accuracy"]["before"]["mean"]),
-                "after": _rounded(entry["accuracy"]["after"]["mean"]),
+                "round": evaluation.round,
+                "seconds": evaluation.seconds,
+                "gradient_evaluations": evaluation.gradient_evaluations,
+                "before": _rounded(evaluation.known["accuracy"].before.mean),
+                "after": _rounded(evaluation.known["accuracy"].after.mean),
             }
-            for entry in run.records
+            for evaluation in run.evaluations
         ],
-        "host": host_facts(),
+        "host": host_facts().to_table(),
     }
     if piece.on_test:
-        again = scored_again(piece.experiment, run, data, adapt_on="test")
-        record["known_adapted_on_test"] = _rounded(again["known_clients"]["accuracy"])
+        again = score_again(piece.experiment, run, data, adapt_on="test")
+        record["known_adapted_on_test"] = _rounded(again.groups["known"].means["accuracy"])
     if piece.each_client:
         columns = ("kind", "train_examples", "test_examples", "accuracy_before", "accuracy_after")
         record["clients"] = {
-            name: [_rounded(client[name]) for client in run.clients] for name in columns
+            name: [_rounded(client.to_row()[name]) for client in run.clients] for name in columns
         }
     return record
 
@@ -127,27 +128,26 @@ def _kept_diagnosis(found: Diagnosis) -> dict[str, Any]:
         "diagnosis": _rounded({**numbers, "recommendation": reading_of(found).recommendation}),
         "seconds": table["seconds"],
         "evaluation_seconds": 0.0,
-        "host": host_facts(),
+        "host": host_facts().to_table(),
     }
 
 
-def _group(summary: dict[str, Any], group: str) -> dict[str, Any] | None:
+def _group(summary: RunSummary, group: str) -> dict[str, Any] | None:
     """Mean accuracy over the clients after 0, 1, 2 … adaptation steps, and its tenth percentile."""
-    curve = summary["adaptation"][group]
-    if curve is None:
+    if summary.adaptation is None or group not in summary.adaptation.groups:
         return None
-    spread = summary if group == "known_clients" else summary[group]
+    curve, scores = summary.adaptation.groups[group], summary.scores.groups[group]
     return {
-        "accuracy": _rounded(curve["accuracy"]),
-        "p10_after": _rounded(spread["accuracy"]["after"]["p10"]),
-        "loss_after": _rounded(spread["loss"]["after"]["mean"]),
+        "accuracy": _rounded(curve.means["accuracy"]),
+        "p10_after": _rounded(scores["accuracy"].after.p10),
+        "loss_after": _rounded(scores.loss and scores.loss.after.mean),
     }
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(v) for key, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_rounded(v) for v in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.simulation.statistics import half_width
+from headstart.records import half_width
 from studies.study import Claim, Record
 
 Measure = Callable[[Record], float]

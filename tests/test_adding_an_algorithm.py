@@ -152,7 +152,7 @@ def test_a_run_is_resumed_compared_personalised_and_reported(
     assert 'name = "fedprox:FedProx"' in stored and "pull = 0.5" in stored
     assert json.loads((place / "prox" / "summary.json").read_text())["algorithm"] == "fedprox"
     works("run", "--resume", "--out", "prox", "--set", "rounds=3", "--no-report")
-    assert RunDirectory(place / "prox").summary()["rounds"] == 3
+    assert RunDirectory(place / "prox").summary().rounds == 3
     works("run", "prox/config.toml", "--out", "again", "--no-report")
     assert tiny.identical(*(model_of(place / folder) for folder in ("prox", "again")))
 

@@ -15,8 +15,9 @@ from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
 from headstart.data import Schema, dataset_options
 from headstart.data import load as load_source
 from headstart.errors import ConfigError
-from headstart.experiments import Experiment, RunDirectory, load_experiment
-from headstart.experiments.checkpoint import MODEL_FORMAT, write_tensors
+from headstart.experiments import Experiment, load_experiment
+from headstart.experiments.configuration import read_experiment
+from headstart.experiments.model_files import MODEL_FORMAT
 from headstart.extensions import (
     available_names,
     find_extension,
@@ -25,6 +26,7 @@ from headstart.extensions import (
     require_subclass,
     search_modules_in,
 )
+from headstart.records.tensor_files import write_tensors
 
 MODULE = '''
 """An outsider's module."""
@@ -324,7 +326,7 @@ def test_nothing_is_imported_from_the_folder_of_a_run(
         code, _, err = headstart(capsys, *words)
         assert code == 2 and trap in err, err
     with pytest.raises(ConfigError):
-        RunDirectory(Path(folder)).experiment()
+        read_experiment(Path(folder))
     assert not list(place.rglob("sprung"))
 
 

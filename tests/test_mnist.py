@@ -22,6 +22,6 @@ def test_accuracy_after_one_step_on_class_groups(name: str, least: float, tmp_pa
     The paper reports 75.96, 78.00 and 79.85 % (its initialisation and scaling are not given).
     """
     experiment = load_experiment(EXAMPLES / f"{name}.toml", ["evaluation.every=500"])
-    summary = run_experiment(experiment, tmp_path / name).summary
+    summary = run_experiment(experiment, tmp_path / name).summary.to_table()
     assert summary["adapt_on"] == "train" and summary["adapt_steps"] == 1
     assert summary["accuracy"]["after"]["mean"] >= least

@@ -89,12 +89,12 @@ def test_regression_from_python() -> None:
         data, hs.models.mlp([8]), hs.PerFedAvg(inner_lr=0.05, local_lr=0.02, batch_size=10),
         rounds=30, seed=0, objective={"metrics": ["rmse", "r2"]},
     )  # fmt: skip
-    summary = run.summary
+    summary = run.summary.to_table()
     assert summary["metric"] == {"name": "rmse", "direction": "lower", "unit": ""}
-    assert "accuracy" not in summary and "accuracy" not in str(summary)
+    assert "accuracy" not in summary and "accuracy" not in str(run.summary)
     assert summary["rmse"]["after"]["mean"] < summary["rmse"]["before"]["mean"]
-    assert {"rmse_before", "rmse_after", "r2_after"} <= set(run.clients[0])
-    assert run.clients[0]["classes"] == 0
+    assert {"rmse_before", "rmse_after", "r2_after"} <= set(run.clients[0].to_row())
+    assert run.clients[0].classes == 0
     assert set(summary["adaptation"]["known_clients"]) == {"rmse", "r2", "ci95"}
     mine = data.client(5)
     own = run.personalize(mine.x_train, mine.y_train, steps=1)
@@ -112,8 +112,8 @@ def test_a_model_no_better_than_the_mean_has_failed() -> None:
     """Hardly a step: RMSE stays above that of each client's training mean, so R² ≤ 0."""
     idle = hs.FedAvg(inner_lr=1e-6, local_lr=1e-6, batch_size=10)
     run = hs.train(federation(), hs.models.logistic(), idle, rounds=2, seed=0)
-    assert any("no better than a constant: RMSE" in text for text in run.summary["failures"])
-    assert "mean of each client's training labels" in run.summary["failures"][0]
+    assert any("no better than a constant: RMSE" in text for text in run.summary.failures)
+    assert "mean of each client's training labels" in run.summary.failures[0]
 
 
 def test_standardizing_scales_the_label_and_reports_in_its_units() -> None:
@@ -130,8 +130,8 @@ def test_standardizing_scales_the_label_and_reports_in_its_units() -> None:
     assert abs(float(np.mean(scaled))) < 0.2 and 0.8 < float(np.std(scaled)) < 1.2
     good = hs.FedAvg(inner_lr=0.05, local_lr=0.05, local_steps=10, batch_size=10)
     run = hs.train(data, hs.models.logistic(), good, rounds=40, seed=0)
-    assert 10 < run.summary["rmse"]["after"]["mean"] < 5000
-    assert run.summary["failures"] == []
+    assert 10 < float(run.summary.known["rmse"].after.mean or 0) < 5000
+    assert run.summary.failures == ()
 
 
 def test_regression_through_the_command_line(table: Path, tmp_path: Path) -> None:
@@ -174,11 +174,11 @@ def test_search_prefers_the_smaller_error(table: Path, tmp_path: Path) -> None:
 
 
 def test_a_verdict_respects_the_direction() -> None:
-    from headstart.simulation.statistics import paired
+    from headstart.records import paired_difference
 
-    lower = paired([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "lower")
-    assert lower["verdict"] == "better" and lower["mean"] == pytest.approx(-1.0)
-    assert paired([1.0, 1.1, 1.2], [2.0, 2.1, 2.2])["verdict"] == "worse"
+    lower = paired_difference([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "lower")
+    assert lower.verdict == "better" and lower.mean == pytest.approx(-1.0)
+    assert paired_difference([1.0, 1.1, 1.2], [2.0, 2.1, 2.2]).verdict == "worse"
 
 
 def test_labels_that_do_not_fit_are_refused_in_one_line(table: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_several_labels_from_python() -> None:
         data, hs.models.logistic(), hs.FedAvg(inner_lr=0.5, local_lr=0.5, batch_size=20),
         rounds=40, seed=0, objective={"metrics": ["label-accuracy", "macro-f1", "exact-match"]},
     )  # fmt: skip
-    assert run.summary["label-accuracy"]["after"]["mean"] > 0.9
+    assert float(run.summary.known["label-accuracy"].after.mean or 0) > 0.9
     assert "macro-F1: known" in str(run.summary)
     mine = data.client(4)
     own = run.personalize(mine.x_train, mine.y_train)

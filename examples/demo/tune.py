@@ -51,7 +51,7 @@ def accuracy(method: hs.algorithms.Algorithm, rounds: int, seed: int) -> dict[st
         seed=seed,
         evaluation=hs.EvaluationOptions(every=rounds, adapt_steps=ADAPT_STEPS, curve_steps=3),
     )
-    return {when: run.summary["accuracy"][when]["mean"] for when in ("before", "after")}
+    return {when: getattr(run.summary.known["accuracy"], when).mean for when in ("before", "after")}
 
 
 def point(name: str, inner_lr: float, local_lr: float, local_steps: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import hospitals
 import headstart as hs
 from headstart.data.example_pool import Pool
 from headstart.errors import HeadstartError
-from headstart.experiments.config import load_experiment
+from headstart.experiments.configuration import load_experiment
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -35,11 +35,11 @@ from headstart.flower.federation_config import LOOPBACK
 
 Words = Sequence[str | Path]
 DISTRIBUTIONS = 3
-"""The server waits half a minute for everybody; who comes later has to be handed out to again."""
+"""The server waits half a minute for all sites; for a later one it has to distribute again."""
 PATIENCE = 20.0
-"""Seconds everybody has to end."""
+"""Seconds all processes have to end."""
 AGAIN = 50
-"""Steps of the second model that the late hospital makes: it need not ask anybody for it."""
+"""Steps of the second model that the late hospital makes, without the server."""
 
 
 class StepFailedError(HeadstartError):
@@ -51,28 +51,28 @@ class StepFailedError(HeadstartError):
 
 
 def run(pool: Pool, out: Path) -> dict[str, Any]:
-    """Three hospitals train, the fourth joins, each makes its own model; accuracies of all.
+    """Train at three hospitals, let the fourth join, return every hospital's accuracies.
 
     ``sites`` after the plan's steps of adaptation, ``again`` the late one after more of them.
     """
-    folder, kept = out / "federation", out / "run"
-    make(pool, folder)
+    folder, run_folder = out / "federation", out / "run"
+    write_federation(pool, folder)
     joined: dict[str, Child] = {}
     try:
         for name in hospitals.training(pool):
             joined[name] = join(folder, name)
-        headstart(["federate", "serve", folder, "--out", kept], folder, joined)
+        headstart(["federate", "serve", folder, "--out", run_folder], folder, joined)
         joined[hospitals.LATE] = join(folder, hospitals.LATE)
-        distribute(folder, kept, joined)
+        distribute(folder, run_folder, joined)
     finally:
         end(list(joined.values()), PATIENCE)
-    made = {name: personalize(folder, name) for name in joined}
+    results = {name: personalize(folder, name) for name in joined}
     again = personalize(folder, hospitals.LATE, "--steps", str(AGAIN))
-    return {"sites": made, "again": again}
+    return {"sites": results, "again": again}
 
 
-def make(pool: Pool, folder: Path) -> None:
-    """The federation's folder, and every hospital's patients in that hospital's own."""
+def write_federation(pool: Pool, folder: Path) -> None:
+    """Write the federation's folder, with every hospital's patients in its own folder."""
     headstart([
         "federate", "init", folder, hospitals.EXPERIMENT,
         "--sites", ",".join(hospitals.training(pool)), "--late", hospitals.LATE,
@@ -85,36 +85,39 @@ def make(pool: Pool, folder: Path) -> None:
 
 
 def join(folder: Path, name: str) -> Child:
-    """One hospital, in a process of its own that stays until the end."""
+    """Start one hospital as a process that stays until the end."""
     site = folder / "sites" / name / "site.toml"
     words: Words = ["federate", "join", site]
     show(words)
     return start(command(words), log_file(folder, name), environment(folder / ".flwr"))
 
 
-def distribute(folder: Path, kept: Path, joined: Mapping[str, Child]) -> None:
-    """Give the finished model to everybody, until the late hospital has it."""
+def distribute(folder: Path, run_folder: Path, joined: Mapping[str, Child]) -> None:
+    """Give the finished model to every site, until the late hospital has it."""
     work = folder / "sites" / hospitals.LATE / "work"
     for _ in range(DISTRIBUTIONS):
-        headstart(["federate", "serve", folder, "--out", kept, "--distribute"], folder, joined)
+        headstart(
+            ["federate", "serve", folder, "--out", run_folder, "--distribute"], folder, joined
+        )
         if any(work.glob("runs/*/start.safetensors")):
             return
     raise HeadstartError(f"{hospitals.LATE} got no model; see {log_file(folder, hospitals.LATE)}")
 
 
 def personalize(folder: Path, name: str, *options: str) -> dict[str, Any]:
-    """A hospital makes its own model from the start it got, and scores it; no server is needed."""
+    """Make and score a hospital's own model from the start it was given, without a server."""
     site = folder / "sites" / name / "site.toml"
     words: Words = ["federate", "personalize", site, *options, "--json"]
     show(words)
-    done = subprocess.run(command(words), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StepFailedError(done.stderr.strip() or f"{name} has no model", done.returncode)
-    return json.loads(done.stdout)
+    process = subprocess.run(command(words), capture_output=True, text=True, check=False)
+    if process.returncode:
+        message = process.stderr.strip() or f"{name} has no model"
+        raise StepFailedError(message, process.returncode)
+    return json.loads(process.stdout)
 
 
 def simulate(pool: Pool, folder: Path) -> dict[str, dict[str, float]]:
-    """The same hospitals, files and draws in one process: what the federation should give."""
+    """Simulate the same hospitals, files and draws: the federation should give the same."""
     names = [*hospitals.training(pool), hospitals.LATE]
     plan = load_experiment(hospitals.EXPERIMENT, [])
     run = hs.train(
@@ -138,7 +141,7 @@ def headstart(
     folder: Path | None = None,
     needed: Mapping[str, Child] | None = None,
 ) -> None:
-    """One command of ours, shown and waited for; whoever it needs must not end before it."""
+    """Run one command of ours; the processes it needs must not end before it."""
     show(words)
     # A session of its own: Ctrl-C reaches it through us, once.
     child = subprocess.Popen(end_with_us(command(words)), start_new_session=True)
@@ -157,7 +160,7 @@ def headstart(
 
 
 def stop(child: Child) -> None:
-    """Let it end what it has started; insist after a while."""
+    """Ask a process to end what it has started; kill it after a while."""
     child.send_signal(signal.SIGINT)
     try:
         child.wait(PATIENCE)
@@ -166,20 +169,20 @@ def stop(child: Child) -> None:
 
 
 def command(words: Words) -> list[str]:
-    """``headstart`` with the Python that runs this."""
+    """Return the ``headstart`` command of the Python that runs this."""
     return [sys.executable, "-m", "headstart.cli.main", *map(str, words)]
 
 
 def end_with_us(words: Sequence[str]) -> list[str]:
-    """So that it does not outlive us, even when we are killed."""
+    """Return a command that ends with this process, even if that is killed."""
     return [sys.executable, "-m", "headstart.flower.end_with_parent", str(os.getpid()), *words]
 
 
 def show(words: Words) -> None:
-    """What a user would type."""
+    """Print what a user would type."""
     print(f"\n$ headstart {shlex.join(map(str, words))}", file=sys.stderr, flush=True)
 
 
 def log_file(folder: Path, name: str) -> Path:
-    """What a hospital's process said."""
+    """Return the log of a hospital's process."""
     return folder / "logs" / f"{name}.log"

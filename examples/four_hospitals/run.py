@@ -21,21 +21,23 @@ from types import FrameType
 from headstart.atomic_files import write_json, write_text
 from headstart.data.example_pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
-from headstart.experiments.config import load_experiment
-from headstart.experiments.directory import next_free
+from headstart.experiments.configuration import load_experiment
 from headstart.machine import use_compilation_cache
+from headstart.records import next_free
 
 PARTS = ("federation", "comparison")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """0 when all went well, 2 for what the user can mend, 130 when interrupted, else 1."""
-    asked = arguments().parse_args(words)
+    """Return 0 on success, 2 for bad input, 130 when interrupted, else 1."""
+    options = build_parser().parse_args(words)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_stop)
     use_compilation_cache()
     try:
-        example(asked.out or next_free(Path("runs"), "four-hospitals"), asked.part, asked.splits)
+        example(
+            options.out or next_free(Path("runs"), "four-hospitals"), options.part, options.splits
+        )
     except HeadstartError as error:
         print(f"four hospitals: {error}", file=sys.stderr)
         return error.exit_code
@@ -45,8 +47,8 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def arguments() -> argparse.ArgumentParser:
-    """What can be asked for."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="new folder; default: runs/four-hospitals-…")
     parser.add_argument("--part", choices=PARTS, help="only this part; default: both")
@@ -55,26 +57,26 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def example(out: Path, part: str | None, splits: int) -> None:
-    """Both parts, or one; every table is said as soon as it is there."""
+    """Carry out both parts, or one; print every table as soon as it is there."""
     refuse_unready(out, splits)
     import hospitals
     import result_tables
 
     pool = hospitals.load()
-    told = [result_tables.hospitals_table(pool)]
-    say(told[0])
+    tables = [result_tables.hospitals_table(pool)]
+    say(tables[0])
     if part in (None, "federation"):
-        told.append(federation(pool, out))
-        say(told[-1])
+        tables.append(federation(pool, out))
+        say(tables[-1])
     if part in (None, "comparison"):
-        told += comparison(pool, out, splits)
-        say("\n\n".join(told[-3:-1]))
-    write_text(out / "results.md", "\n\n".join(told) + "\n")
+        tables += comparison(pool, out, splits)
+        say("\n\n".join(tables[-3:-1]))
+    write_text(out / "results.md", "\n\n".join(tables) + "\n")
     say(f"all tables: {out / 'results.md'}; all numbers: {out}")
 
 
 def refuse_unready(out: Path, splits: int) -> None:
-    """What can be known to be wrong before anything is done."""
+    """Refuse what can be known to be wrong before anything is done."""
     if splits < 2:
         raise ConfigError(f"--splits={splits} gives no interval; use at least 2")
     if find_spec("flwr") is None:
@@ -86,18 +88,18 @@ def refuse_unready(out: Path, splits: int) -> None:
 
 
 def federation(pool: Pool, out: Path) -> str:
-    """Between processes; the table of what came of it."""
+    """Train between processes and return the table of the results."""
     import federated
     import result_tables
 
-    made = federated.run(pool, out)
+    results = federated.run(pool, out)
     simulated = federated.simulate(pool, out / "federation")
-    write_json(out / "federation.json", {"federated": made, "simulated": simulated})
-    return result_tables.federation_table(made, simulated)
+    write_json(out / "federation.json", {"federated": results, "simulated": simulated})
+    return result_tables.federation_table(results, simulated)
 
 
 def comparison(pool: Pool, out: Path, splits: int) -> list[str]:
-    """By simulation: accuracies, differences over all hospitals, and at each of them."""
+    """Simulate; return accuracies, differences over all hospitals, and at each of them."""
     import hospitals
     import result_tables
     import trials
@@ -124,22 +126,22 @@ def comparison(pool: Pool, out: Path, splits: int) -> list[str]:
 
 
 def progress(what: str) -> Callable[[int], None]:
-    """Says how far it is, and how long it has taken, on standard error."""
+    """Return a function that prints progress and time on standard error."""
     begin = time.monotonic()
 
-    def advanced(done: int) -> None:
+    def show(done: int) -> None:
         print(f"{done} {what}, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
-    return advanced
+    return show
 
 
 def on_stop(number: int, frame: FrameType | None) -> None:
-    """Also where a shell had us ignore Ctrl-C, as in the background: whoever we start must not."""
+    """Stop also where a shell made us ignore Ctrl-C, as in the background."""
     raise KeyboardInterrupt
 
 
 def say(text: str) -> None:
-    """A result, set apart from the progress around it."""
+    """Print a result, set apart from the progress around it."""
     print(f"\n{text}", flush=True)
 
 

@@ -20,9 +20,9 @@ from headstart.data.example_pool import Pool
 from headstart.data.federated import ClientData, FederatedDataset
 from headstart.data.schema import Schema
 from headstart.errors import DivergedError
-from headstart.experiments.config import Experiment, build_algorithm
+from headstart.experiments.configuration import Experiment, build_algorithm
+from headstart.records import half_width
 from headstart.simulation.simulation import Simulation
-from headstart.simulation.statistics import half_width
 from studies.tuning import grid
 
 FEW = 20

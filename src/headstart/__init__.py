@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         load_run,
         train,
     )
-    from headstart.experiments.comparing import Comparison, compare
+    from headstart.experiments.comparison import Comparison, compare
     from headstart.meta import MetaBatches, meta_gradient
     from headstart.parts import Parts
 
@@ -75,7 +75,7 @@ _HOMES = {
         *("EarlyStopping", "EvaluationOptions", "Listener", "PersonalModel", "Run"),
         *("load_model", "load_run", "train"),
     ),
-    "headstart.experiments.comparing": ("Comparison", "compare"),
+    "headstart.experiments.comparison": ("Comparison", "compare"),
 }
 
 

@@ -25,11 +25,11 @@ from headstart.diagnosis.diagnosis_page import (
 from headstart.diagnosis.measuring import some_clients
 from headstart.diagnosis.pilot import Pilot, gain
 from headstart.errors import DataError, HeadstartError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.heterogeneity import Distances
+from headstart.records import half_width
 from headstart.report import PageSection, Table
 from headstart.report.charts import Chart
-from headstart.simulation.statistics import half_width
 
 SMALL: dict[str, Any] = {
     "rounds": 10,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headstart.cli.main import app
 from headstart.errors import ConfigError, InputError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.records import read_run
 from headstart.report.curves import run_stationarity
 from headstart.report.run_charts import stationarity_chart

@@ -11,8 +11,7 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.experiments import Experiment, Listener
-from headstart.experiments.compare import compare, slug
-from headstart.records import ComparisonRecord
+from headstart.experiments.comparison import compare_experiments, slug
 from headstart.report import comparison_table
 
 
@@ -37,7 +36,8 @@ def test_one_table_with_paired_differences(table: dict[str, Any], tmp_path: Path
             started.append("run")
 
     hear = lambda label, seed: Counting()  # noqa: E731
-    result = compare(plans(table), [0, 1], tmp_path, listener=hear)
+    record = compare_experiments(plans(table), [0, 1], tmp_path, listener=hear)
+    result = record.to_table()
     assert json.loads((tmp_path / "comparison.json").read_text()) == result
     base, meta, broken = result["rows"]
     assert result["baseline"] == "FedAvg + update"
@@ -50,22 +50,22 @@ def test_one_table_with_paired_differences(table: dict[str, Any], tmp_path: Path
     assert (tmp_path / "comparison.csv").read_text().count("\n") == 4
 
     assert len(started) == 6
-    again = compare(plans(table), [0, 1], tmp_path, listener=hear)
+    again = compare_experiments(plans(table), [0, 1], tmp_path, listener=hear)
     assert len(started) == 8, "only the diverged runs are tried again"
-    assert again == result
+    assert again == record
 
 
 def test_unfair_comparisons_are_refused(table: dict[str, Any], tmp_path: Path) -> None:
     first = plans(table)[0]
     other = Experiment.from_table({**table, "label": "b", "participation": 1.0})
     with pytest.raises(ConfigError, match="differ in participation"):
-        compare([first, other], [0], tmp_path / "x")
+        compare_experiments([first, other], [0], tmp_path / "x")
     with pytest.raises(ConfigError, match="label of its own"):
-        compare([first, first], [0], tmp_path / "x")
+        compare_experiments([first, first], [0], tmp_path / "x")
     with pytest.raises(ConfigError, match="--baseline"):
-        compare([first], [0], tmp_path / "x", baseline="none")
+        compare_experiments([first], [0], tmp_path / "x", baseline="none")
     with pytest.raises(ConfigError, match="nothing to compare"):
-        compare([], [0], tmp_path / "x")
+        compare_experiments([], [0], tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -83,9 +83,10 @@ def test_a_failed_method_is_not_called_better(tmp_path: Path) -> None:
             "algorithm": algorithm,
         })  # fmt: skip
 
-    result = compare([plan("good", 0.1), plan("too large", 4.0)], [0, 1], tmp_path)
+    record = compare_experiments([plan("good", 0.1), plan("too large", 4.0)], [0, 1], tmp_path)
+    result = record.to_table()
     good, bad = result["rows"]
     assert good["failed"] == {} and set(bad["failed"]) == {"0", "1"}
     assert bad["difference"]["known_clients"]["verdict"] == "failed"
-    text = str(comparison_table(ComparisonRecord.from_table(result)).caption)
+    text = str(comparison_table(record).caption)
     assert "too large, seed 0, failed: the model is at chance" in text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headstart.algorithms import ALGORITHMS
 from headstart.errors import ConfigError, HeadstartError
 from headstart.experiments import Experiment, load_experiment
-from headstart.experiments.config import DEFAULT, apply_setting
+from headstart.experiments.configuration import DEFAULT, apply_setting
 from headstart.models import MODELS
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -23,15 +24,16 @@ from headstart.experiments import (
     EvaluationOptions,
     Listener,
     Run,
-    RunDirectory,
     load_model,
     load_run,
     run_experiment,
 )
 from headstart.experiments.adaptation import _personalize
-from headstart.experiments.personal import personalize_client
-from headstart.experiments.predicting import predict_file
+from headstart.experiments.configuration import read_experiment
+from headstart.experiments.personalization import personalize_client
+from headstart.experiments.prediction import predict_file
 from headstart.parts import Parts
+from headstart.records import Evaluation
 from headstart.trees import leaf_names, scale
 
 OPTIONS = EvaluationOptions(every=4, adapt_steps=2, curve_steps=2)
@@ -48,11 +50,12 @@ def same_run(one: Run, other: Run) -> None:
     assert tiny.distance(one.memory, other.memory) == 0
     assert tiny.identical(one.params, other.params)
     assert one.clients == other.clients
-    assert without_time(one.records) == without_time(other.records)
+    assert without_time(one.evaluations) == without_time(other.evaluations)
 
 
-def without_time(records: list[dict[str, Any]]) -> str:
-    return json.dumps([{k: v for k, v in r.items() if "seconds" not in k} for r in records])
+def without_time(evaluations: Sequence[Evaluation]) -> str:
+    tables = [evaluation.to_table() for evaluation in evaluations]
+    return json.dumps([{k: v for k, v in t.items() if "seconds" not in k} for t in tables])
 
 
 @pytest.mark.parametrize("name", tiny.VARIANTS)
@@ -76,8 +79,8 @@ def test_saving_equals_training_into_a_folder(tmp_path: Path) -> None:
 
 def test_a_run_from_python_is_resumed_to_the_bit(tmp_path: Path) -> None:
     class Impatient(Listener):
-        def evaluated(self, record: dict[str, Any]) -> None:
-            if record["round"] == 4:
+        def evaluated(self, evaluation: Evaluation) -> None:
+            if evaluation.round == 4:
                 raise KeyboardInterrupt
 
     whole = train(out=tmp_path / "whole")
@@ -101,11 +104,11 @@ def test_a_clients_model_is_the_one_that_was_scored(algorithm: Any, tmp_path: Pa
     run = train(algorithm)
     loaded = load_run(run.save(tmp_path / "r"), data=tiny.federation())
     for row in run.clients:
-        own = tiny.federation().client(row["client"])
+        own = tiny.federation().client(row.client)
         for each in (run, loaded):
-            before, after = (each.personalize(client=row["client"], steps=n) for n in (0, 2))
-            assert before.accuracy(own.x_test, own.y_test) == pytest.approx(row["accuracy_before"])
-            assert after.accuracy(own.x_test, own.y_test) == pytest.approx(row["accuracy_after"])
+            before, after = (each.personalize(client=row.client, steps=n) for n in (0, 2))
+            assert before.accuracy(own.x_test, own.y_test) == pytest.approx(row["accuracy"].before)
+            assert after.accuracy(own.x_test, own.y_test) == pytest.approx(row["accuracy"].after)
     with pytest.raises(DataError, match="client 99 is not one of the 7"):
         run.personalize(client=99)
     with pytest.raises(ConfigError, match="not both"):
@@ -132,8 +135,8 @@ def test_personalize_on_the_command_line_gives_the_scored_model(
         rows = list(csv.DictReader(file))
     for row in rows:
         result = personalize_client(tmp_path / "r", row["name"])
-        assert result["accuracy_after"] == pytest.approx(float(row["accuracy_after"]))
-        assert result["accuracy_before"] == pytest.approx(float(row["accuracy_before"]))
+        assert result.primary.after == pytest.approx(float(row["accuracy_after"]))
+        assert result.primary.before == pytest.approx(float(row["accuracy_before"]))
     model = tmp_path / "r" / "personal" / "site-2.safetensors"
     text, count = predict_file(model, clients / "site-2.csv", out=tmp_path / "p.csv")
     assert count == len((clients / "site-2.csv").read_text().splitlines()) - 1
@@ -191,11 +194,10 @@ def test_parts_and_aggregation_survive_a_folder(tmp_path: Path) -> None:
     own = tiny.federation().client(1)
     row = run.clients[1]
     scored = loaded.personalize(client=1).accuracy(own.x_test, own.y_test)
-    assert scored == pytest.approx(row["accuracy_after"])
-    assert (
-        run.summary["bytes"]["up"]
-        < train(hs.FedAvg(**tiny.COMMON), model=model).summary["bytes"]["up"]
-    )
+    assert scored == pytest.approx(row["accuracy"].after)
+    whole = train(hs.FedAvg(**tiny.COMMON), model=model)
+    assert run.summary.bytes and whole.summary.bytes
+    assert run.summary.bytes.up < whole.summary.bytes.up
 
 
 def test_what_cannot_be_written_down_is_given_again(tmp_path: Path) -> None:
@@ -253,11 +255,11 @@ def test_early_stopping_keeps_what_was_trained(tmp_path: Path) -> None:
     """Steps so small that nothing improves: stop after two evaluations without a gain."""
     slow = hs.FedAvg(**{**tiny.COMMON, "local_lr": 1e-12})
     run = train(slow, rounds=40, callbacks=[EarlyStopping(patience=2)], out=tmp_path / "r")
-    assert run.summary["rounds"] == 8 and run.records[-1]["round"] == 8
-    assert run.summary["stopped_early"] == "accuracy did not improve in 2 evaluations"
-    assert run.summary["gradient_evaluations"] == 8 * 2 * 3
-    assert load_run(tmp_path / "r").summary["rounds"] == 8
-    assert train(slow).summary["stopped_early"] is None
+    assert run.summary.rounds == 8 and run.evaluations[-1].round == 8
+    assert run.summary.stopped_early == "accuracy did not improve in 2 evaluations"
+    assert run.summary.gradient_evaluations == 8 * 2 * 3
+    assert load_run(tmp_path / "r").summary.rounds == 8
+    assert train(slow).summary.stopped_early is None
 
 
 def test_a_run_shows_itself_briefly(tmp_path: Path) -> None:
@@ -314,15 +316,13 @@ def test_algorithms_are_compared_from_python(tmp_path: Path) -> None:
         )  # fmt: skip
 
     found = compare(out=tmp_path / "c")
-    assert found.result["baseline"] == "FedAvg" and len(found.result["rows"]) == 3
+    assert found.record.baseline == "FedAvg" and len(found.record.rows) == 3
     assert set(found.runs["Per-FedAvg"]) == {0, 1} and not found.runs["too large"]
     assert "Per-FedAvg" in repr(found) and "diverged" in repr(found)
     assert found._repr_html_().startswith("<pre>")
     assert found.report() == tmp_path / "c" / "report.html"
     again = compare(out=tmp_path / "c")
-    assert json.dumps(again.result["rows"][1]["known_clients"]) == json.dumps(
-        found.result["rows"][1]["known_clients"]
-    )
+    assert again.record.rows[1].known == found.record.rows[1].known
     loaded = load_run(tmp_path / "c" / "per-fedavg" / "seed-1")
     assert tiny.identical(loaded.state, found.runs["Per-FedAvg"][1].state)
     with pytest.raises(ConfigError, match="has no folder"):
@@ -343,11 +343,13 @@ def test_a_folder_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parent / "version-0.1", old)
     run = load_run(old)
     for row in run.clients:
-        own = run.client_data(row["client"])[1]
-        for steps, when in ((0, "before"), (run.summary["adapt_steps"], "after")):
-            mine = run.personalize(client=row["client"], steps=steps)
-            assert mine.accuracy(own.x_test, own.y_test) == pytest.approx(row[f"accuracy_{when}"])
+        own = run.client_data(row.client)[1]
+        for steps, when in ((0, "before"), (run.summary.adapt_steps, "after")):
+            mine = run.personalize(client=row.client, steps=steps)
+            assert mine.accuracy(own.x_test, own.y_test) == pytest.approx(
+                getattr(row["accuracy"], when)
+            )
     assert run.report().exists()
-    experiment = replace(RunDirectory(old).experiment(), rounds=9)
+    experiment = replace(read_experiment(old), rounds=9)
     longer = run_experiment(experiment, old, resume=True)
-    assert [record["round"] for record in longer.records] == [0, 3, 6, 9]
+    assert [e.round for e in longer.evaluations] == [0, 3, 6, 9]

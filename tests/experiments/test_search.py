@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headstart.errors import ConfigError, DivergedError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.search import Trial, search, settings
 
 TABLE: dict[str, Any] = {

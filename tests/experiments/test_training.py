@@ -27,12 +27,13 @@ from headstart.experiments import (
     Listener,
     RunDirectory,
     load_run,
-    record,
+    results,
     run_experiment,
 )
-from headstart.experiments.checkpoint import checkpoints
-from headstart.experiments.personal import personalize_file
+from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
+from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
+from headstart.records.checkpoint import checkpoint_files
 from headstart.simulation.constant import constant_answer
 from headstart.simulation.evaluation import Scores
 
@@ -122,7 +123,7 @@ def test_a_damaged_checkpoint_costs_rounds_not_the_run(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_experiment(experiment, tmp_path / "cut", listener=StopAt(7))
-    newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
+    newest = checkpoint_files(tmp_path / "cut" / "checkpoint")[-1]
     newest.write_bytes(newest.read_bytes()[:100])
     listener = StopAt(99)
     run_experiment(experiment, tmp_path / "cut", resume=True, listener=listener)
@@ -152,7 +153,7 @@ def test_a_resume_that_cannot_work_changes_nothing(
         run_experiment(replace(experiment, rounds=2), tmp_path / "run", resume=True)
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
 
-    for path in checkpoints(tmp_path / "run" / "checkpoint"):
+    for path in checkpoint_files(tmp_path / "run" / "checkpoint"):
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="nothing was changed"):
         run_experiment(experiment, tmp_path / "run", resume=True)
@@ -195,7 +196,7 @@ def test_divergence_is_an_end_with_a_reason(table: dict[str, Any], tmp_path: Pat
     table["algorithm"] = {"name": "fedavg", "local_lr": 1e38, "batch_size": 5}
     with pytest.raises(DivergedError, match=r"round \d+ at client .*last good checkpoint"):
         run_experiment(Experiment.from_table(table), tmp_path / "run")
-    assert [c.name for c in checkpoints(tmp_path / "run" / "checkpoint")] == [
+    assert [c.name for c in checkpoint_files(tmp_path / "run" / "checkpoint")] == [
         "round-000000000.safetensors"
     ]
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -206,7 +207,7 @@ def test_adapting_on_test_data_is_marked(table: dict[str, Any], tmp_path: Path) 
     table["evaluation"]["adapt_on"] = "test"
     table["rounds"] = 2
     run = run_experiment(Experiment.from_table(table), tmp_path / "run")
-    assert "paper P" in run.summary["warning"]
+    assert "paper P" in str(run.summary.warning)
     assert "warning" in str(run.summary)
     assert all(m["adapt_on"] == "test" for m in timeless(tmp_path / "run"))
 
@@ -237,8 +238,8 @@ def test_a_strangers_file_becomes_a_model(run_folder: Path, clients: Path, tmp_p
     result = personalize_file(
         run_folder, clients / "site-5.csv", steps=2, out=tmp_path / "m.safetensors"
     )
-    assert result["train_examples"] + result["test_examples"] == 79
-    assert 0 <= result["accuracy_after"] <= 1
+    assert result.train_examples + result.test_examples == 79
+    assert 0 <= (result.primary.after or 0) <= 1
     assert (tmp_path / "m.safetensors").exists() and (tmp_path / "m.json").exists()
     with pytest.raises(OutputError, match="--force"):
         personalize_file(run_folder, clients / "site-5.csv", out=tmp_path / "m.safetensors")
@@ -258,8 +259,8 @@ def test_training_from_python_needs_no_folder() -> None:
     run = hs.train(
         tiny.federation(), tiny.MODEL, hs.PerFedAvg(**tiny.COMMON), rounds=3, participation=0.6
     )
-    assert [r["round"] for r in run.records] == [0, 3]
-    assert run.summary["new_clients"] is not None
+    assert [e.round for e in run.evaluations] == [0, 3]
+    assert run.summary.new is not None
     with pytest.raises(ConfigError, match="rounds=0"):
         hs.train(tiny.federation(), tiny.MODEL, hs.FedAvg(), rounds=0)
 
@@ -269,20 +270,24 @@ def test_a_collapsed_model_is_called_a_failure() -> None:
     data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0)
     too_large = hs.FedAvg(inner_lr=0.01, local_lr=4.0, local_steps=5, batch_size=20)
     run = hs.train(data, hs.models.mlp([16, 16]), too_large, rounds=20)
-    assert any("at chance" in failure for failure in run.summary["failures"])
+    assert any("at chance" in failure for failure in run.summary.failures)
     assert "FAILED" in str(run.summary) and "lower algorithm.local_lr" in str(run.summary)
     good = hs.train(data, hs.models.mlp([16, 16]), hs.FedAvg(batch_size=20), rounds=20)
-    assert good.summary["failures"] == [] and "FAILED" not in str(good.summary)
+    assert good.summary.failures == () and "FAILED" not in str(good.summary)
 
 
 def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
     data = tiny.federation()
     scores = scores_of(np.full((5, 2), 0.6))
     for began, worse in ((0.7, True), (0.6, False), (0.5, False)):
-        first = {"round": 0, "accuracy": {"after": {"mean": began}}}
-        found = record.failures(scores, data, 1, [first])
+        accuracy = BeforeAfter(before=describe([began]), after=describe([began]))
+        first = Evaluation(
+            round=0, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
+            scores=ScoreSummary(known=GroupScores(metrics={"accuracy": accuracy})),
+        )  # fmt: skip
+        found = results.find_failures(scores, data, 1, first)
         assert any("made the model worse" in line for line in found) is worse
-    assert record.failures(scores, data, 1, []) == []
+    assert results.find_failures(scores, data, 1, None) == ()
 
 
 def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +300,7 @@ def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.Monk
     assert constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
     for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
         scores = scores_of(np.full((5, 2), accuracy))
-        assert (record.constant_note(scores, data, 1, constant) is not None) is said
+        assert (results.constant_note(scores, data, 1, constant) is not None) is said
 
 
 def scores_of(accuracy: np.ndarray) -> Scores:

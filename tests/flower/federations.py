@@ -8,7 +8,7 @@ from typing import Any
 
 from flower.local_grid import LocalGrid
 
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.deploy.federation_folder import write_federation, write_site_data
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.site.client_app import app

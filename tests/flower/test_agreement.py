@@ -12,7 +12,7 @@ from flower.federations import experiment, federation_in
 
 from headstart.algorithms import ALGORITHMS
 from headstart.experiments import load_run, run_experiment
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.server import conduct
 from headstart.flower.site.site_personalization import personalize_site
 
@@ -64,8 +64,8 @@ def test_aggregation_and_parts_give_the_simulations_model(name: str, tmp_path: P
         jax.tree.leaves(federated.params), jax.tree.leaves(simulated.params), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
-    same_scores(federated.summary, simulated.summary)
-    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
+    same_scores(federated.summary.known, simulated.summary.known)
+    same_scores(federated.summary.new, simulated.summary.new)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -79,19 +79,19 @@ def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> 
         jax.tree.leaves(federated.state), jax.tree.leaves(simulated.state), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert federated.summary["gradient_evaluations"] == simulated.summary["gradient_evaluations"]
-    same_scores(federated.summary, simulated.summary)
-    same_scores(federated.summary["new_clients"], simulated.summary["new_clients"])
-    assert [r["round"] for r in federated.records] == [r["round"] for r in simulated.records]
-    for ours, theirs in zip(federated.records, simulated.records, strict=True):
-        same_scores(ours, theirs)
-        if ours["round"] == 0:
-            assert ours["train_loss"] is theirs["train_loss"] is None
+    assert federated.summary.gradient_evaluations == simulated.summary.gradient_evaluations
+    same_scores(federated.summary.known, simulated.summary.known)
+    same_scores(federated.summary.new, simulated.summary.new)
+    assert [e.round for e in federated.evaluations] == [e.round for e in simulated.evaluations]
+    for ours, theirs in zip(federated.evaluations, simulated.evaluations, strict=True):
+        same_scores(ours.known, theirs.known)
+        if ours.round == 0:
+            assert ours.train_loss is theirs.train_loss is None
         else:
-            assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+            assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
     for ours, theirs in zip(federated.clients, simulated.clients, strict=True):
         for column in ("train_examples", "test_examples", "classes", "kind"):
-            assert ours[column] == theirs[column]
+            assert getattr(ours, column) == getattr(theirs, column)
 
 
 def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
@@ -111,12 +111,14 @@ def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
     grid = federation_in(tmp_path / "federation", plan)
     conduct(grid, tmp_path / "federation", tmp_path / "federated")
     federated = load_run(tmp_path / "federated")
-    assert federated.summary["metric"] == simulated.summary["metric"]
+    assert federated.summary.metric == simulated.summary.metric
     for name in ("rmse", "r2"):
-        for group in (lambda s: s, lambda s: s["new_clients"]):
-            ours, theirs = (group(run.summary)[name] for run in (federated, simulated))
-            assert ours["after"]["mean"] == pytest.approx(theirs["after"]["mean"], rel=1e-3)
-    assert {client["classes"] for client in federated.clients} == {0}
+        for group in ("known", "new"):
+            ours, theirs = (
+                run.summary.scores.groups[group][name] for run in (federated, simulated)
+            )
+            assert ours.after.mean == pytest.approx(theirs.after.mean, rel=1e-3)
+    assert {client.classes for client in federated.clients} == {0}
     site = tmp_path / "federation" / "sites" / "site-3" / "site.toml"
     result = personalize_site(site)
     after = result.scores["rmse"].after
@@ -129,7 +131,7 @@ def variant(name: str) -> Experiment:
 
 def same_scores(ours: Any, theirs: Any) -> None:
     for when in ("before", "after"):
-        mine, other = ours["loss"][when]["mean"], theirs["loss"][when]["mean"]
+        mine, other = (getattr(each.loss, when).mean for each in (ours, theirs))
         assert mine == pytest.approx(other, rel=1e-3)
         mine, other = ours["accuracy"][when]["mean"], theirs["accuracy"][when]["mean"]
         assert mine == pytest.approx(other, abs=0.02)  # one example may fall either way
@@ -147,5 +149,5 @@ def test_quantised_updates_take_a_quarter_of_the_bytes(tmp_path: Path) -> None:
         )
         grid = federation_in(tmp_path / name, plan)
         conduct(grid, tmp_path / name, tmp_path / f"{name}-run")
-        up.append(load_run(tmp_path / f"{name}-run").summary["bytes"]["up"])
+        up.append(load_run(tmp_path / f"{name}-run").summary.to_table()["bytes"]["up"])
     assert up[1] < 0.35 * up[0]

@@ -18,8 +18,8 @@ from scipy.stats import t
 from headstart.data.example_pool import Pool
 from headstart.data.sources.heart_disease import FEATURES, HOSPITALS, parse
 from headstart.errors import ConfigError, DataError, OutputError
-from headstart.experiments.config import Experiment, load_experiment
-from headstart.experiments.personal import split_rows
+from headstart.experiments.configuration import Experiment, load_experiment
+from headstart.experiments.personalization import split_rows
 from headstart.flower.deploy.federation_folder import write_federation
 from headstart.flower.federation_config import FederationConfig, SiteConfig
 from headstart.flower.server import conduct

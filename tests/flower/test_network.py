@@ -21,7 +21,7 @@ import tomli_w
 from flower.federations import experiment
 
 from headstart.experiments import load_run, run_experiment
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.deploy.certificates import make_certificates, make_site_key
 from headstart.flower.deploy.flower_processes import (
     end,
@@ -63,7 +63,7 @@ def test_a_whole_federation_gives_the_simulations_model(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "round 2 of 2: 3 sites" in done.stderr
     same_as_simulated(tmp_path / "run", plan, tmp_path)
-    assert load_run(tmp_path / "run").summary["bytes"]["up"] > 1000
+    assert load_run(tmp_path / "run").summary.to_table()["bytes"]["up"] > 1000
     sites = tmp_path / "run-federation" / "sites"
     for number in range(4):
         assert list((sites / f"site-{number}").glob("work/runs/*/personal.safetensors"))
@@ -72,7 +72,7 @@ def test_a_whole_federation_gives_the_simulations_model(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     table = load_run(tmp_path / "run").clients[3]
-    assert json.loads(again.stdout)["accuracy_after"] == pytest.approx(table["accuracy_after"])
+    assert json.loads(again.stdout)["accuracy_after"] == pytest.approx(table["accuracy"].after)
     nothing_left(tmp_path)
 
 
@@ -181,7 +181,7 @@ def test_killed_hanging_and_leaving(running: Running, tmp_path: Path) -> None:
     lost = [event["silent"] + event["not_connected"] for event in rounds]
     for name in ("site-1", "site-2"):
         assert any(name in names for names in lost), rounds
-    assert load_run(running.folder / "two").summary["rounds"] == 4
+    assert load_run(running.folder / "two").summary.rounds == 4
 
     # It comes back, a late one joins: both get the finished model, nothing is trained.
     model = (running.folder / "two/model.safetensors").read_bytes()
@@ -338,13 +338,10 @@ def same_as_simulated(
         jax.tree.leaves(federated.params), jax.tree.leaves(simulated.params), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    groups = ["summary"] if known_only else ["summary", "new_clients"]
-    for group in groups:
-        mine, other = (
-            s if group == "summary" else s["new_clients"]
-            for s in (federated.summary, simulated.summary)
-        )
-        assert mine["loss"]["after"]["mean"] == pytest.approx(other["loss"]["after"]["mean"], 1e-3)
+    for group in ["known"] if known_only else ["known", "new"]:
+        mine, other = (run.summary.scores.groups[group].loss for run in (federated, simulated))
+        assert mine is not None and other is not None
+        assert mine.after.mean == pytest.approx(other.after.mean, 1e-3)
 
 
 def nothing_left(folder: Path) -> None:

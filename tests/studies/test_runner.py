@@ -11,7 +11,7 @@ import pytest
 
 from headstart.errors import InputError
 from headstart.experiments import Listener
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from studies import Results, carry_out
 from studies.study import Piece, Record, Section
 from studies.tuning import TUNING_SEED, Contender

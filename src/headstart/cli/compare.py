@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headstart.cli.options import Json, Page, Settings
+
+if TYPE_CHECKING:
+    from headstart.experiments import Experiment
+    from headstart.records import ComparisonRecord, ComparisonRow
 
 
 def compare(
@@ -46,14 +50,14 @@ def compare(
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
     from headstart.errors import DivergedError
-    from headstart.experiments.compare import compare as run_all
-    from headstart.experiments.directory import next_free
+    from headstart.experiments.comparison import compare_experiments
     from headstart.experiments.progress import stage
+    from headstart.records import next_free
 
     plans = _plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
     with stage() as shown:
-        result = run_all(
+        record = compare_experiments(
             plans,
             range(plans[0].seed, plans[0].seed + seeds),
             folder,
@@ -65,14 +69,14 @@ def compare(
 
         make_report([folder])
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(record.to_table(), indent=2))
     else:
-        _show(result, folder, page)
-    if not any(row["seeds"] for row in result["rows"]):
+        _show(record, folder, page)
+    if not any(row.seeds for row in record.rows):
         raise DivergedError("every run diverged; the reasons are in comparison.json")
 
 
-def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Any]:
+def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Experiment]:
     from headstart.errors import ConfigError
     from headstart.experiments import load_experiment
 
@@ -84,28 +88,26 @@ def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> li
     return [base.with_algorithm(name.strip()) for name in algorithms.split(",")]
 
 
-def _show(result: dict[str, Any], folder: Path, page: bool) -> None:
+def _show(record: ComparisonRecord, folder: Path, page: bool) -> None:
     from rich.console import Console
 
-    from headstart.metric import Metric
-    from headstart.records import ComparisonRecord
     from headstart.report import comparison_table
 
     console = Console()
     if not console.is_terminal:
         console = Console(width=100)
-    console.print(comparison_table(ComparisonRecord.from_table(result)))
+    console.print(comparison_table(record))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
-    done = [row for row in result["rows"] if _can_be_ranked(row)]
-    if done:
-        metric = Metric.of(result)
-        best = max(done, key=lambda row: metric.gain(row["known_clients"]["after"]["mean"], 0.0))
-        finished = folder / Path(best["runs"][0]).parent / f"seed-{best['seeds'][0]}"
+    ranked = [row for row in record.rows if _known_mean(record, row) is not None]
+    if ranked:
+        best = max(ranked, key=lambda row: record.metric.gain(_known_mean(record, row), 0.0))
+        finished = folder / Path(best.runs[0]).parent / f"seed-{best.seeds[0]}"
         run = shlex.quote(str(finished))
         typer.echo(f"next: headstart personalize {run} --data one-clients-examples.csv")
 
 
-def _can_be_ranked(row: dict[str, Any]) -> bool:
-    return bool(
-        row["seeds"] and not row["failed"] and row["known_clients"]["after"]["mean"] is not None
-    )
+def _known_mean(record: ComparisonRecord, row: ComparisonRow) -> float | None:
+    """Return what known clients reach on average; None if the method cannot be ranked."""
+    if not row.seeds or row.failed or "known" not in row.groups:
+        return None
+    return record.primary(row, "known").after.mean

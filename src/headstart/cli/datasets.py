@@ -27,7 +27,7 @@ def build(
     """The complete ``[data]`` table of what was asked for, and its data."""
     from headstart.data import dataset_options
     from headstart.errors import ConfigError
-    from headstart.experiments.config import apply_setting
+    from headstart.experiments.configuration import apply_setting
     from headstart.models.objectives import find_target, resolve_objective
     from headstart.options import convert
 
@@ -49,7 +49,7 @@ def table_of(target: str | None) -> dict[str, Any]:
     """What an experiment file would say for this source, path or experiment file."""
     from headstart.data import SOURCES
     from headstart.errors import ConfigError
-    from headstart.experiments.config import read_toml
+    from headstart.experiments.configuration import read_toml
     from headstart.extensions import available_names
 
     if target is None:

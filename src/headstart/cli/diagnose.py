@@ -13,7 +13,7 @@ from headstart.cli.options import Json, Out, Settings
 
 if TYPE_CHECKING:
     from headstart.diagnosis import Diagnosis, Reading
-    from headstart.experiments.config import Experiment
+    from headstart.experiments.configuration import Experiment
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3)
 """Tried for α = β if no experiment says what they are."""
@@ -64,8 +64,8 @@ def diagnose(
     from headstart.diagnosis.diagnosis_page import write_diagnosis
     from headstart.errors import OutputError
     from headstart.experiments import load_experiment
-    from headstart.experiments.directory import next_free
     from headstart.experiments.progress import stage
+    from headstart.records import next_free
 
     if out is not None and out.exists():
         raise OutputError(f"{out} exists already; choose another folder with --out")
@@ -102,7 +102,7 @@ def _experiment(
 def _of_data(target: str, settings: list[str], seed: int | None) -> Experiment:
     """An experiment for data alone: a network that fits, three steps on own data."""
     from headstart.cli.datasets import table_of
-    from headstart.experiments.config import Experiment, apply_setting
+    from headstart.experiments.configuration import Experiment, apply_setting
 
     table: dict[str, Any] = table_of(target)
     for setting in settings:

@@ -15,7 +15,7 @@ import typer
 from headstart.cli.options import Json, Out, Page, Settings
 
 if TYPE_CHECKING:
-    from headstart.records.federation import FederationEvent, RoundEnded
+    from headstart.records.federation_events import FederationEvent, RoundEnded
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -133,8 +133,8 @@ def serve(
     """
     _need_flower()
     from headstart.errors import ConfigError
-    from headstart.experiments.directory import next_free
     from headstart.flower.deploy import serve as serve_run
+    from headstart.records import next_free
 
     distribute = distribute or hand_out
     if out is None and (resume or distribute or resume_if_started):
@@ -257,7 +257,7 @@ class EventDisplay:
 
     def line(self, event: FederationEvent) -> str:
         """Return the line of an event; empty if there is nothing to show."""
-        from headstart.records import federation as events
+        from headstart.records import federation_events as events
 
         match event:
             case events.RunStarted():
@@ -337,7 +337,7 @@ def _advise(command: str, run: Path) -> Iterator[None]:
 
 
 def _show_results(run: Path, *, page: bool, as_json: bool) -> None:
-    from headstart.experiments.loading import load_run
+    from headstart.experiments.run_files import load_run
 
     result = load_run(run)
     if page:
@@ -345,11 +345,12 @@ def _show_results(run: Path, *, page: bool, as_json: bool) -> None:
 
         make_report([run])
     if as_json:
-        typer.echo(json.dumps(result.summary, indent=2))
+        typer.echo(json.dumps(result.summary.to_table(), indent=2))
         return
     typer.echo(str(result.summary))
-    sent = result.summary["bytes"]
-    typer.echo(f"  {_bytes(sent['down'])} to the sites, {_bytes(sent['up'])} from them")
+    sent = result.summary.bytes
+    if sent is not None:
+        typer.echo(f"  {_bytes(sent.down)} to the sites, {_bytes(sent.up)} from them")
     typer.echo(f"results in {run}" + (f", page: {run / 'report.html'}" if page else ""))
     typer.echo("every site has its own model: headstart federate personalize SITE.toml scores it")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -47,7 +47,7 @@ def personalize(
       headstart personalize runs/digits-per-fedavg-001 --client 17
     """
     from headstart.errors import ConfigError
-    from headstart.experiments.personal import personalize_client, personalize_file
+    from headstart.experiments.personalization import personalize_client, personalize_file
 
     if (data is None) == (client is None):
         raise ConfigError("give --data FILE, or --client NAME for one of the run's own clients")
@@ -59,18 +59,9 @@ def personalize(
     else:
         result = personalize_client(run, str(client), steps=steps, out=out, force=force)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(result.to_table(), indent=2))
         return
     typer.echo(
-        f"{data or result['client']}: {result['train_examples']} examples to adapt on, "
-        f"{result['test_examples']} kept aside\n{scored(result)}\nmodel in {result['model']}"
+        f"{data or result.client}: {result.train_examples} examples to adapt on, "
+        f"{result.test_examples} kept aside\n{result}\nmodel in {result.model}"
     )
-
-
-def scored(result: dict[str, Any]) -> str:
-    """The primary metric before and after, in a line."""
-    from headstart.metric import Metric
-
-    metric = Metric.of(result)
-    before, after = (metric.text(result[f"{metric.name}_{w}"]) for w in ("before", "after"))
-    return f"{metric.word} on these: {before} before, {after} after {result['steps']} steps"

@@ -25,7 +25,7 @@ def predict(
 
       headstart predict runs/mine/personal/north.safetensors --data new.csv --out predictions.csv
     """
-    from headstart.experiments.predicting import predict_file
+    from headstart.experiments.prediction import predict_file
 
     text, rows = predict_file(model, data, out=out, force=force)
     typer.echo(text.rstrip() if out is None else f"{out}: {rows} predictions")

@@ -15,9 +15,9 @@ from typing import IO, TypeAlias
 import typer
 
 from headstart.errors import ProcessLostError
-from headstart.experiments.checkpoint import checkpoints
-from headstart.experiments.directory import RunDirectory
 from headstart.machine import count_cores
+from headstart.records import RunDirectory
+from headstart.records.checkpoint import checkpoint_files
 
 Child: TypeAlias = "subprocess.Popen[bytes]"
 LOOPBACK = "127.0.0.1"
@@ -96,7 +96,7 @@ def _last_words(complaints: IO[str]) -> str:
 
 def how_to_go_on(folder: Path, processes: int) -> str:
     """Where a run stands that was stopped from outside, and the command to take it up."""
-    found = checkpoints(RunDirectory(folder).checkpoints)
+    found = checkpoint_files(RunDirectory(folder).checkpoints)
     if not found:
         return f"No checkpoint was written yet in {folder}"
     return (

@@ -52,10 +52,11 @@ def run(
       headstart run mnist.toml --processes 2
     """
     from headstart.errors import ConfigError, ProcessLostError
-    from headstart.experiments import RunDirectory, load_experiment, run_experiment
-    from headstart.experiments.directory import next_free
+    from headstart.experiments import load_experiment, run_experiment
+    from headstart.experiments.configuration import read_experiment
     from headstart.experiments.progress import stage
     from headstart.machine import Joining, is_leader, join, use_cores
+    from headstart.records import next_free
 
     if (process_id is None) != (coordinator is None):
         raise ConfigError("--process-id and --coordinator belong together; give both or none")
@@ -66,7 +67,7 @@ def run(
     if resume and out is None:
         raise ConfigError("--resume needs --out: the folder of the run to go on with")
     if resume and experiment is None and out is not None:
-        RunDirectory(out).experiment()
+        read_experiment(out)
         experiment = out / "config.toml"
     plan = load_experiment(experiment, settings or [], seed=seed)
     name = plan.data.get("source") or Path(str(plan.data.get("path"))).stem
@@ -113,7 +114,7 @@ def run(
 
         make_report([folder])
     if as_json:
-        typer.echo(json.dumps(result.summary, indent=2))
+        typer.echo(json.dumps(result.summary.to_table(), indent=2))
         return
     typer.echo(str(result.summary))
     typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))

@@ -98,7 +98,7 @@ def _size(card: StoreCard) -> str:
 def _say_what_next(folder: Path, card: StoreCard) -> None:
     """One line: what there is, and the command that trains on it as it stands."""
     from headstart.data import open_store
-    from headstart.experiments.config import build_algorithm
+    from headstart.experiments.configuration import build_algorithm
 
     data = open_store(folder)
     # Features come in any unit: without a bound on the step a first run may well diverge.

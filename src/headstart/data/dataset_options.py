@@ -158,7 +158,7 @@ def _refuse_changes(given: Mapping[str, Any]) -> None:
         if key not in _STORE:
             raise ConfigError(
                 f"data.{key} cannot be set for {given['path']}: it holds a data set that is split "
-                "already (store.json); leave it out, or pack the original data anew with it"
+                "already (store.json); leave it out, or pack the original data again with it"
             )
 
 

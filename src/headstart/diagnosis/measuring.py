@@ -14,7 +14,7 @@ from headstart.data.dataset_summary import describe
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.pilot import ListenerFor, Pilot, level, pilot
 from headstart.errors import DataError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.training import Listener
 from headstart.heterogeneity import (
     Distances,

@@ -17,11 +17,11 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.training import Listener, train
 from headstart.metric import ACCURACY, Metric
-from headstart.simulation.statistics import half_width
+from headstart.records import half_width
 from headstart.trees import Tree
 
 ListenerFor = Callable[[str], Listener]
@@ -138,7 +138,7 @@ def pilot(
                 f"training {name} diverged in a repetition; choose smaller inner_lr and local_lr"
             )
         done = len(tries) + repetitions - 1
-        spent += done * found.summary["gradient_evaluations"]
+        spent += done * found.summary.gradient_evaluations
     plain, meta = runs["fedavg"], runs["per-fedavg"]
     made = Pilot(
         rounds, ours.evaluation.adapt_steps,
@@ -147,7 +147,7 @@ def pilot(
         meta=np.stack([_after(run) for run in meta]),
         options={name: experiment.algorithm for name, experiment in chosen.items()},
         gradient_evaluations=spent,
-        metric=Metric.of(plain[0].summary),
+        metric=plain[0].summary.metric,
     )  # fmt: skip
     return made, [run.algorithm.model(run.state) for run in plain]
 
@@ -179,14 +179,14 @@ def _trained(
 
 
 def _failed(run: Run) -> bool:
-    return bool(run.summary["failures"])
+    return bool(run.summary.failures)
 
 
 def _worth(run: Run | None) -> float:
     """What tries are ordered by."""
     if run is None or _failed(run):
         return -np.inf
-    return float(Metric.of(run.summary).gain(level(_after(run)), 0.0))
+    return float(run.summary.metric.gain(level(_after(run)), 0.0))
 
 
 def _after(run: Run) -> np.ndarray:
@@ -194,5 +194,7 @@ def _after(run: Run) -> np.ndarray:
 
 
 def _column(run: Run, when: str) -> np.ndarray:
-    metric = Metric.of(run.summary)
-    return metric.scale * np.array([client[f"{metric.name}_{when}"] for client in run.clients])
+    metric = run.summary.metric
+    return metric.scale * np.array(
+        [getattr(client[metric.name], when) for client in run.clients], float
+    )

@@ -11,7 +11,7 @@ from headstart.atomic_files import write_json
 from headstart.data.federated import FederatedDataset
 from headstart.diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart.errors import ConfigError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.experiments.run import Run
 from headstart.experiments.trajectory import models_on_the_way
 from headstart.theory import Constants, bounds
@@ -43,7 +43,7 @@ def promised(experiment: Experiment, data: FederatedDataset, run: Run) -> dict[s
         data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES, objective=run.objective
     )
     table = {"constants": asdict(found.constants), "what": found.describe(), "initial_gap": gap}
-    rounds = [entry["round"] for entry in run.records if entry["round"]]
+    rounds = [evaluation.round for evaluation in run.evaluations if evaluation.round]
     try:
         _refuse_other_algorithms(options)
         bound = [_bound(experiment, data, found.constants, gap, k) for k in rounds]

@@ -1,12 +1,12 @@
 """Experiments, the folders they leave, and what can be done with a finished run."""
 
 from headstart.experiments.callbacks import EarlyStopping, Listener
-from headstart.experiments.config import EvaluationOptions, Experiment, load_experiment
-from headstart.experiments.directory import RunDirectory
-from headstart.experiments.loading import load_run
+from headstart.experiments.configuration import EvaluationOptions, Experiment, load_experiment
 from headstart.experiments.model_files import load_model
 from headstart.experiments.run import PersonalModel, Run
+from headstart.experiments.run_files import load_run
 from headstart.experiments.training import run_experiment, train
+from headstart.records import RunDirectory
 
 __all__ = [
     "EarlyStopping",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from headstart.errors import ConfigError
-from headstart.metric import Metric
 from headstart.options import require_at_least
+from headstart.records import Evaluation
 
 
 class Listener:
@@ -19,7 +18,7 @@ class Listener:
     def advanced(self, done: int, rounds: int, loss: float) -> None:
         """Some more rounds are done; ``loss`` is the last one's mean training loss."""
 
-    def evaluated(self, record: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """An evaluation was made: a line of ``metrics.jsonl``."""
 
     def note(self, message: str) -> None:
@@ -46,10 +45,10 @@ class Listeners(Listener):
         for listener in self.listeners:
             listener.advanced(done, rounds, loss)
 
-    def evaluated(self, record: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Tell all."""
         for listener in self.listeners:
-            listener.evaluated(record)
+            listener.evaluated(evaluation)
 
     def note(self, message: str) -> None:
         """Tell all."""
@@ -64,7 +63,7 @@ class Listeners(Listener):
 class EarlyStopping(Listener):
     """End a run when its primary metric after adaptation has not improved for a while.
 
-    What was trained is kept and evaluated; ``summary["stopped_early"]`` says why. The held-out
+    What was trained is kept and evaluated; ``run.summary.stopped_early`` says why. The held-out
     examples then decide how long is trained: report such a run as tuned on them, or give data from
     ``data.for_tuning()``.
     """
@@ -79,11 +78,11 @@ class EarlyStopping(Listener):
         self.without = 0
         self._why: str | None = None
 
-    def evaluated(self, record: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Look at known clients after adaptation."""
-        metric = Metric.of(record)
-        value = record[metric.name]["after"]["mean"]
-        if self.best is None or metric.gain(value, self.best) > self.least:
+        metric = evaluation.metric
+        value = evaluation.known[metric.name].after.mean
+        if value is not None and (self.best is None or metric.gain(value, self.best) > self.least):
             self.best, self.without = value, 0
         else:
             self.without += 1

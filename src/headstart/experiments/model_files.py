@@ -15,20 +15,16 @@ import jax
 
 from headstart.data.schema import Schema
 from headstart.errors import CheckpointError, InputError
-from headstart.experiments.checkpoint import (
-    MODEL_FORMAT,
-    fill,
-    named_arrays,
-    read_tensors,
-    write_tensors,
-)
-from headstart.experiments.config import GIVEN, MODEL, build_model, is_given
-from headstart.experiments.describing import objective_table, table_of
+from headstart.experiments.configuration import GIVEN, MODEL, build_model, is_given
+from headstart.experiments.description import objective_table, table_of
 from headstart.experiments.run import PersonalModel
 from headstart.extensions import refuse_imports_from
 from headstart.models.model import Model
 from headstart.models.objectives import ObjectiveLike, make_objective
+from headstart.records.tensor_files import named_arrays, read_tensors, restore, write_tensors
 from headstart.trees import Tree
+
+MODEL_FORMAT = "headstart-model-1"
 
 
 def save_model(
@@ -81,7 +77,7 @@ def load_model(
             used = model or build_model(header["model"])
             scored = make_objective(used, schema, judged)
         frame = jax.eval_shape(lambda: used.init(jax.random.key(0), schema))
-        params = fill(frame, tensors, path)
+        params = restore(frame, tensors, path)
     except CheckpointError as error:
         raise InputError(str(error)) from None
     except (KeyError, TypeError, AttributeError) as error:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -18,27 +17,12 @@ from rich.progress import (
 )
 
 from headstart.experiments.callbacks import Listener
-from headstart.metric import Metric
+from headstart.records import Evaluation
 
 FINISHED_BARS = 8
 """Of many runs so many finished ones stay in sight."""
 PLAIN_SECONDS = 10.0
 """At most so long without a line when there is no terminal."""
-
-
-def before_after(record: dict[str, Any]) -> str:
-    """Before → after, known and new clients, in a few words."""
-    metric = Metric.of(record)
-    parts = [("known", record), ("new", record["new_clients"])]
-    texts = [
-        f"{name} {metric.text(p[metric.name]['before']['mean'])} → "
-        f"{metric.text(p[metric.name]['after']['mean'])}"
-        for name, p in parts
-        if p is not None
-    ]
-    what = "" if metric.is_share else f"{metric.word} "
-    marked = " (adapted on test data)" if record["adapt_on"] == "test" else ""
-    return what + ", ".join(texts) + marked
 
 
 class Pace:
@@ -76,10 +60,10 @@ class PlainListener(Listener):
             left = f"{rate:.1f} rounds/s, {(rounds - done) / rate:.0f} s left"
             self.say(f"round {done} of {rounds}, loss {loss:.3f}, {left}")
 
-    def evaluated(self, record: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Say how good the models are."""
-        if not self.brief or record["round"] == self.rounds:
-            self.say(f"round {record['round']}: {before_after(record)}")
+        if not self.brief or evaluation.round == self.rounds:
+            self.say(f"round {evaluation.round}: {evaluation}")
 
     def note(self, message: str) -> None:
         """Pass a message on."""
@@ -109,9 +93,9 @@ class BarListener(Listener):
         shown = "compiling" if rate is None else f"{rate:.1f} rounds/s"
         self.bar.update(self.task, completed=done, rate=shown)
 
-    def evaluated(self, record: dict[str, Any]) -> None:
+    def evaluated(self, evaluation: Evaluation) -> None:
         """Show the scores."""
-        text = before_after(record).replace(" %", "").replace(" →", "→")
+        text = str(evaluation).replace(" %", "").replace(" →", "→")
         self.bar.update(self.task, latest=text)
 
     def note(self, message: str) -> None:
@@ -161,7 +145,7 @@ def stage() -> Iterator[Stage]:
 
 
 @contextmanager
-def shown(wanted: bool | None) -> Iterator[list[Listener]]:
+def watch(wanted: bool | None) -> Iterator[list[Listener]]:
     """What shows the progress of a run started from Python: by default where somebody watches."""
     console = Console(stderr=True)
     if wanted is False or (wanted is None and not (console.is_terminal or console.is_jupyter)):

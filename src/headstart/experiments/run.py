@@ -18,14 +18,13 @@ from headstart.data.schema import Schema
 from headstart.data.schema_matching import match_inputs, match_labels
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.experiments.adaptation import adapted_model
-from headstart.experiments.config import Experiment
-from headstart.experiments.record import SMALLER_STEPS
+from headstart.experiments.configuration import Experiment
 from headstart.keys import Keys
-from headstart.metric import ACCURACY, Metric
 from headstart.models.model import Model
 from headstart.models.objectives import Classification, Objective, ObjectiveLike, make_objective
 from headstart.options import require_at_least
 from headstart.parts import merge_frozen
+from headstart.records import ClientResult, Evaluation, RunSummary
 from headstart.trees import Tree, size
 
 NOT_FINITE = "the model's outputs for these examples are not finite numbers"
@@ -106,75 +105,13 @@ class PersonalModel:
         return {name: float(value) for name, value in objective.values(sums, len(y)).items()}
 
 
-class Summary(dict[str, Any]):
-    """The summary as a dictionary that prints as a few readable lines."""
-
-    def __str__(self) -> str:
-        """Before and after adaptation, known and new clients."""
-        lines = [
-            f"{self['label']}: {self['rounds']} rounds, "
-            f"{self['gradient_evaluations']:,} gradient evaluations, {self['seconds']:.1f} s "
-            f"(evaluation {self['evaluation_seconds']:.1f} s)"
-        ]
-        metric = Metric.of(self)
-        what = "" if metric == ACCURACY else f"{metric.word} "
-        for name, part in (("known clients", self), ("new clients", self["new_clients"])):
-            if part is None:
-                continue
-            texts = [
-                metric.with_interval(
-                    part[metric.name][when]["mean"], part[metric.name][when]["ci95"]
-                )
-                for when in ("before", "after")
-            ]
-            lines.append(
-                f"  {name + ':':15} {what}{' → '.join(texts)} "
-                f"after {self['adapt_steps']} adaptation steps" + self._sampled(name.split()[0])
-            )
-        lines += self._others()
-        if self["warning"]:
-            lines.append(f"  warning: {self['warning']}")
-        if self.get("note"):
-            lines.append(f"  note: {self['note']}")
-        failures = self.get("failures") or []
-        lines += [f"  FAILED: {failure}" for failure in failures]
-        if failures:
-            lines.append(f"  {SMALLER_STEPS}")
-        return "\n".join(lines)
-
-    def _others(self) -> list[str]:
-        """A line for every metric beside the primary one."""
-        lines = []
-        for metric in (Metric(**table) for table in (self.get("metrics") or ())[1:]):
-            texts = [
-                f"{name} "
-                + " → ".join(metric.text(part[metric.name][w]["mean"]) for w in ("before", "after"))
-                for name, part in (("known", self), ("new", self["new_clients"]))
-                if part is not None
-            ]
-            lines.append(f"  {metric.word}: {', '.join(texts)}")
-        return lines
-
-    def _sampled(self, kind: str) -> str:
-        there, seen = self["clients"][kind], self["evaluated_clients"][kind]
-        if seen == there:
-            return ""
-        if self.get("engine") == "flower":
-            return f" ({seen} of {there} sites answered)"
-        return f" ({seen:,} of {there:,} clients, drawn at random)"
-
-    __repr__ = __str__
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """What training gives, wherever it was made: numbers, the shared model, and clients' own."""
 
-    summary: dict[str, Any]
-    records: list[dict[str, Any]]
-    """One per evaluation."""
-    clients: list[dict[str, Any]]
-    """One per client."""
+    summary: RunSummary
+    evaluations: tuple[Evaluation, ...]
+    clients: tuple[ClientResult, ...]
     model: Model
     algorithm: Algorithm
     state: State
@@ -191,10 +128,6 @@ class Run:
     """The clients' data, if they are at hand."""
     folder: Path | None = None
     """Where the run is kept, if it is."""
-
-    def __post_init__(self) -> None:
-        """Let the summary print itself."""
-        object.__setattr__(self, "summary", Summary(self.summary))
 
     def __repr__(self) -> str:
         """The summary."""
@@ -230,7 +163,7 @@ class Run:
         or number of one of the run's clients: the model that was scored in ``clients.csv``, from
         what this client has kept and adapted to its training examples.
         """
-        steps = self.summary["adapt_steps"] if steps is None else steps
+        steps = self.summary.adapt_steps if steps is None else steps
         require_at_least(0, steps=steps, seed=seed)
         if client is not None:
             if x is not None or y is not None:
@@ -250,18 +183,18 @@ class Run:
 
     def save(self, path: str | Path) -> Path:
         """Keep the run in a folder, as ``headstart run`` would have; ``hs.load_run`` opens it."""
-        from headstart.experiments.saving import save_run
+        from headstart.experiments.run_files import save_run
 
         return save_run(self, Path(path))
 
     def report(self, path: str | Path | None = None) -> Path:
         """The page of the run, in its folder; ``path`` is where to keep a run that has none."""
-        from headstart.experiments.saving import report_of
+        from headstart.experiments.run_files import write_report
 
-        return report_of(self, None if path is None else Path(path))
+        return write_report(self, None if path is None else Path(path))
 
     def _of_client(self, client: str | int, steps: int) -> PersonalModel:
-        if self.summary["adapt_on"] == "test":
+        if self.summary.adapt_on == "test":
             raise ConfigError(
                 "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
                 "clients' models are not for use; run it with adapt_on = train"
@@ -269,10 +202,10 @@ class Run:
         number, own = self.client_data(client)
         memory = self.algorithm.init_memory(self.state)
         if not own.is_new and self.algorithm.needs_memory:
-            if self.summary.get("engine") == "flower":
+            if self.summary.engine == "flower":
                 raise ConfigError("in a federation every site keeps its own memory on its own disk")
             memory = jax.tree.map(lambda leaf: leaf[number], self.memory)
-        key = Keys.from_seed(self.summary["seed"]).adaptation(number)
+        key = Keys.from_seed(self.summary.seed).adaptation(number)
         return self._adapted(memory, (own.x_train, own.y_train), key, steps)
 
     def _adapted(
@@ -288,7 +221,7 @@ class Run:
         if self.data is None and self.experiment is None:
             raise ConfigError("the run does not know its clients' data")
         data = self.data or self.experiment.build_data()  # type: ignore[union-attr]
-        if data.digest() != self.summary["data_digest"]:
+        if data.digest() != self.summary.data_digest:
             raise DataError("these are not the data that the run was made with")
         return data
 

@@ -20,10 +20,11 @@ import numpy as np
 
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
-from headstart.experiments import record
-from headstart.experiments.config import Experiment, build_aggregated
+from headstart.experiments import results
+from headstart.experiments.configuration import Experiment, build_aggregated
 from headstart.metric import ACCURACY, Metric
 from headstart.options import require_at_least
+from headstart.records import Evaluation
 from headstart.simulation.simulation import Progress, Simulation
 
 KEEP = 3
@@ -152,7 +153,13 @@ class _Run:
         trial.metric = simulation.objective.primary
         steps = experiment.evaluation.adapt_steps
         scores = simulation.evaluate(self.progress, [0, steps], most=steps)
-        self.began = {"round": 0, **record.evaluation_record(scores, data, steps)}
+        self.untrained = Evaluation(
+            round=0,
+            gradient_evaluations=0,
+            adapt_steps=steps,
+            adapt_on="train",
+            scores=results.summarize_scores(scores, data, steps),
+        )
         self.cost_of_round = simulation.gradient_evaluations(1)
 
     @property
@@ -172,13 +179,15 @@ class _Run:
             return
         self.progress = self.progress._replace(log={})
         scores = simulation.evaluate(self.progress, [steps], most=steps)
-        value = record.known_mean(scores, self.data, steps)
+        value = results.known_mean(scores, self.data, steps)
         if value is None or scores.diverged[:, steps].any():
             self.trial.diverged = True
             return
         self.trial.seen.append((self.spent, value))
         constant = simulation.constant_answer()
-        self.trial.failed = bool(record.failures(scores, self.data, steps, [self.began], constant))
+        self.trial.failed = bool(
+            results.find_failures(scores, self.data, steps, self.untrained, constant)
+        )
 
     def _simulation(self) -> Simulation:
         experiment = self.experiment

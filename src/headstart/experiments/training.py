@@ -1,11 +1,10 @@
-"""Train, watch, record: a whole run, with or without a folder to keep it in."""
+"""Train a shared model and evaluate it, with or without a folder to keep the run in."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +12,32 @@ import numpy as np
 
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
-from headstart.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
-from headstart.experiments import record
+from headstart.errors import ConfigError, DataError, DivergedError
+from headstart.experiments import results
 from headstart.experiments.arguments import check_arguments
 from headstart.experiments.callbacks import Listener, Listeners
-from headstart.experiments.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.experiments.config import EvaluationOptions, Experiment
-from headstart.experiments.describing import described
-from headstart.experiments.directory import RunDirectory
-from headstart.experiments.progress import shown
+from headstart.experiments.configuration import EvaluationOptions, Experiment
+from headstart.experiments.description import describe_experiment
+from headstart.experiments.progress import watch
 from headstart.experiments.run import Run
+from headstart.experiments.run_files import RunStore
 from headstart.machine import broadcast_from_leader, is_leader
 from headstart.models.model import Model
 from headstart.models.objectives import ObjectiveLike
 from headstart.parts import Parts
-from headstart.simulation.evaluation import AdaptOn
+from headstart.records import (
+    ADAPTED_ON_TEST,
+    AdaptationCurves,
+    AdaptOn,
+    ByteCounts,
+    ClientCounts,
+    Evaluation,
+    GradientsPerClient,
+    RunDirectory,
+    RunSummary,
+)
+from headstart.records.checkpoint import Checkpoint
+from headstart.simulation.evaluation import Scores
 from headstart.simulation.simulation import Progress, Simulation
 
 CHECKPOINT_SECONDS = 20.0
@@ -67,7 +77,7 @@ def train(
         parts: Which parameters are trained, adapted and kept at the client; by default all.
         label: A name for tables.
         out: Folder to keep the run in; without one nothing is written.
-        resume: Resume the run in ``out`` where it stopped; a new folder is begun.
+        resume: Resume the run in ``out`` where it stopped; if there is none, start it.
         callbacks: Hear of progress, and may end the run early (:class:`headstart.EarlyStopping`).
         progress: Whether to show progress; by default on a terminal and in a notebook.
         layout: How clients are laid out over the devices; by default by the size of the network.
@@ -78,7 +88,7 @@ def train(
     if resume and out is None:
         raise ConfigError("resume=True needs out: the folder of the run to resume")
     options = evaluation or EvaluationOptions()
-    experiment = described(
+    experiment = describe_experiment(
         data, model, algorithm, rounds=rounds, participation=participation, seed=seed,
         evaluation=options, objective=objective, parts=parts or Parts(), label=label,
     )  # fmt: skip
@@ -86,14 +96,14 @@ def train(
         data, model, algorithm, participation=participation, seed=seed, layout=layout,
         evaluate_at_most=options.max_clients, objective=objective, parts=parts,
     )  # fmt: skip
-    folder = None if out is None or not is_leader() else RunDirectory(Path(out))
-    going_on = resume and folder is not None and folder.path.exists()
-    if going_on and folder is not None:
-        _refuse_other(folder, experiment)
-    with shown(progress) as watching:
-        return _carried_out(
-            experiment, simulation, folder, Listeners([*watching, *callbacks]), resume=going_on
-        )
+    digest = data.digest()
+    store = None if out is None else _store(experiment, Path(out), digest)
+    resumed = resume and store is not None and store.folder.path.exists()
+    if resumed and store is not None:
+        store.refuse_other_experiment()
+    with watch(progress) as watching:
+        listener = Listeners([*watching, *callbacks])
+        return _train(experiment, simulation, store, digest, listener, resume=resumed)
 
 
 def run_experiment(
@@ -105,52 +115,33 @@ def run_experiment(
     listener: Listener | None = None,
     data: FederatedDataset | None = None,
 ) -> Run:
-    """Carry out an experiment and keep it in a folder; with ``resume`` continue where it stopped.
+    """Run an experiment and keep it in a folder; with ``resume``, continue where it stopped.
 
-    ``data`` is what ``experiment.build_data()`` would give, if the caller has it already.
+    ``data`` is the result of ``experiment.build_data()``, if the caller has it already.
     """
-    folder = RunDirectory(out) if is_leader() else None
-    if resume and folder is not None:
-        _refuse_other(folder, experiment)
+    if resume and is_leader():
+        RunStore(RunDirectory(out), experiment, "").refuse_other_experiment()
     data = experiment.build_data() if data is None else data
     simulation = _simulation(experiment, data, layout)
-    return _carried_out(experiment, simulation, folder, listener or Listener(), resume=resume)
+    digest = data.digest()
+    store = _store(experiment, out, digest)
+    return _train(experiment, simulation, store, digest, listener or Listener(), resume=resume)
 
 
-def _carried_out(
-    experiment: Experiment,
-    simulation: Simulation,
-    folder: RunDirectory | None,
-    listener: Listener,
-    *,
-    resume: bool,
-) -> Run:
-    digest = simulation.data.digest()
-    _refuse_unequal_data(digest)
-    training = _Training(simulation, experiment, listener, folder=folder, digest=digest)
-    found = training.find_checkpoint() if resume and folder is not None else None
-    if folder is not None:
-        folder.claim(experiment.to_toml(), resume=resume)
-        folder.write_schema(simulation.data.schema)
-    training.take_up(found)
-    return training.finish()
-
-
-def scored_again(
+def score_again(
     experiment: Experiment, run: Run, data: FederatedDataset, *, adapt_on: AdaptOn
-) -> dict[str, Any]:
-    """The finished run's metrics after 0, 1, 2 … steps of adaptation on the given split.
+) -> AdaptationCurves:
+    """Return the finished run's metrics after 0, 1, 2 … steps of adaptation on the given split.
 
-    For algorithms whose clients keep nothing between rounds: a run does not hold their memory.
+    Only for algorithms whose clients keep no memory between rounds.
     """
     if run.algorithm.needs_memory:
-        raise ConfigError(f"{run.algorithm.name} keeps a memory per client, which a run has not")
+        raise ConfigError(f"{run.algorithm.name} keeps a memory per client; it is not at hand here")
     simulation = _simulation(experiment, data, None)
     progress = Progress(experiment.rounds, run.state, ())
-    options = experiment.evaluation
-    most = max(options.curve_steps, options.adapt_steps)
+    most = experiment.evaluation.most_steps
     scores = simulation.evaluate(progress, list(range(most + 1)), adapt_on=adapt_on, most=most)
-    return record.adaptation_curve(scores, data)
+    return results.adaptation_curves(scores, data)
 
 
 def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | None) -> Simulation:
@@ -167,81 +158,115 @@ def _simulation(experiment: Experiment, data: FederatedDataset, layout: str | No
     )
 
 
-class _Training:
-    """The loop between the engine, the clock, the listener and the folder."""
+def _store(experiment: Experiment, out: Path, digest: str) -> RunStore | None:
+    """Return what keeps the run in its folder: only the first of several processes has it."""
+    return RunStore(RunDirectory(out), experiment, digest) if is_leader() else None
+
+
+def _train(
+    experiment: Experiment,
+    simulation: Simulation,
+    store: RunStore | None,
+    digest: str,
+    listener: Listener,
+    *,
+    resume: bool,
+) -> Run:
+    _refuse_unequal_data(digest)
+    checkpoint = None
+    if resume and store is not None:
+        checkpoint = store.newest_checkpoint(simulation.shapes(), listener.note)
+    if store is not None:
+        store.folder.claim(experiment.to_toml(), resume=resume)
+        store.folder.write_schema(simulation.data.schema)
+    loop = _TrainingLoop(simulation, experiment, listener, store)
+    loop.resume(checkpoint)
+    try:
+        loop.run_rounds()
+        run = loop.finish(digest)
+    except DivergedError as error:
+        raise _name_checkpoints(error, store) from error
+    if store is not None:
+        store.write_results(run)
+    return run
+
+
+class _TrainingLoop:
+    """Advances the engine, evaluates when it is due and reports to the listener."""
 
     def __init__(
         self,
         simulation: Simulation,
         experiment: Experiment,
         listener: Listener,
-        *,
-        folder: RunDirectory | None,
-        digest: str,
+        store: RunStore | None,
     ) -> None:
         self.simulation, self.experiment, self.listener = simulation, experiment, listener
+        self.store = store
         self.rounds, self.options = experiment.rounds, experiment.evaluation
-        self.folder, self.digest = folder, digest
-        self.fingerprint = f"{experiment.fingerprint()}-{digest}"
         self.progress = simulation.start()
-        self.records: list[dict[str, Any]] = []
+        self.evaluations: list[Evaluation] = []
+        self.evaluated_round = -1
+        """The round of the newest evaluation; a process without the folder has no others."""
         self.seconds = self.evaluation_seconds = 0.0
-        self.saved_at = time.monotonic()
         self.piece = 1
+        """Rounds of the next call of the compiled program."""
         self.stopped: str | None = None
         """Why the run ended before its last round, if it did."""
 
-    def find_checkpoint(self) -> Checkpoint | None:
-        """The newest good checkpoint, if any was ever written; nothing is changed."""
-        assert self.folder is not None
-        found, refused = load_newest(
-            self.folder.checkpoints, self.simulation.shapes(), self.fingerprint
-        )
-        for line in refused:
-            self.listener.note(f"{line}; it is not used")
-        if found is None and refused:
-            raise CheckpointError(
-                f"no checkpoint in {self.folder.checkpoints} can be used ({refused[0]}); nothing "
-                "was changed; to begin anew, choose another folder with --out"
-            )
-        if found is not None and found.progress.round > self.rounds:
-            raise ConfigError(
-                f"rounds={self.rounds} is less than the {found.progress.round} rounds already done"
-            )
-        return found
+    def resume(self, checkpoint: Checkpoint | None) -> None:
+        """Continue from a checkpoint; evaluations made after it are repeated.
 
-    def take_up(self, checkpoint: Checkpoint | None) -> None:
-        """Go on from a checkpoint; evaluations made after it are made again.
-
-        Of several processes the first has the folder, and tells the others where the run stands.
+        The first of several processes has the folder; it tells the others where the run is.
         """
         if checkpoint is not None:
-            self.progress, self.records = checkpoint.progress, checkpoint.records
+            self.progress = Progress(
+                checkpoint.round, checkpoint.state, checkpoint.memory, checkpoint.log
+            )
+            self.evaluations = list(checkpoint.evaluations)
+            self.evaluated_round = self.evaluations[-1].round if self.evaluations else -1
             self.seconds = checkpoint.seconds
             self.evaluation_seconds = checkpoint.evaluation_seconds
         if broadcast_from_leader(checkpoint is not None):
-            self.progress = self._same_everywhere(self.progress)
-        if self.folder is not None:
-            self.folder.write_metrics(self.records)
+            self.evaluated_round = int(broadcast_from_leader(self.evaluated_round))
+            state, memory = broadcast_from_leader((self.progress.state, self.progress.memory))
+            round = int(broadcast_from_leader(self.progress.round))
+            self.progress = Progress(round, state, memory, self.progress.log)
+        if self.store is not None:
+            self.store.folder.write_evaluations(self.evaluations)
 
-    def finish(self) -> Run:
-        """All rounds that are left, then the final evaluation and the results."""
+    def run_rounds(self) -> None:
+        """Run the remaining rounds."""
         self.listener.started(self.progress.round, self.rounds)
-        try:
-            self._rounds()
-            return self._results()
-        except DivergedError as error:
-            raise self._with_rescue(error) from error
-
-    def _rounds(self) -> None:
         self._evaluate_if_due()
         while self.progress.round < self.rounds and self.stopped is None:
             every = self.options.every
             boundary = min(self.rounds, (self.progress.round // every + 1) * every)
             self._advance(min(self.piece, boundary - self.progress.round))
             self._evaluate_if_due()
-            if self.folder is not None and time.monotonic() - self.saved_at > CHECKPOINT_SECONDS:
+            if self.store is not None and self.store.seconds_since_saved > CHECKPOINT_SECONDS:
                 self._save()
+
+    def finish(self, data_digest: str) -> Run:
+        """Evaluate after every number of adaptation steps and return the run."""
+        simulation, steps = self.simulation, self.options.adapt_steps
+        scores = self._evaluate(list(range(self.options.most_steps + 1)))
+        results.refuse_diverged(scores, simulation.data, steps, self.progress.round)
+        return Run(
+            summary=self._summary(scores, data_digest),
+            evaluations=tuple(self.evaluations),
+            clients=results.client_results(scores, simulation.data, steps),
+            model=simulation.model,
+            algorithm=simulation.algorithm,
+            state=jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), self.progress.state),
+            schema=simulation.data.schema,
+            objective=simulation.objective,
+            memory=jax.tree.map(np.asarray, self.progress.memory),
+            parts=simulation.model_parts,
+            experiment=self.experiment,
+            data=simulation.data,
+            folder=None if self.store is None else self.store.folder.path,
+        )
 
     def _advance(self, rounds: int) -> None:
         begin = time.perf_counter()
@@ -256,140 +281,104 @@ class _Training:
         loss = float(self.progress.losses[-1])
         self.listener.advanced(self.progress.round, self.rounds, loss)
 
-    def _same_everywhere(self, progress: Progress) -> Progress:
-        """A process without the folder does not know the records: their last round tells it all
-        that matters to it, which evaluation is done already.
-        """
-        last = broadcast_from_leader(self.records[-1]["round"] if self.records else -1)
-        if not self.records and last >= 0:
-            self.records = [{"round": int(last)}]
-        state, memory = broadcast_from_leader((progress.state, progress.memory))
-        return Progress(int(broadcast_from_leader(progress.round)), state, memory, progress.log)
-
     def _evaluate_if_due(self) -> None:
         now = self.progress.round
         due = now % self.options.every == 0 or now == self.rounds
-        if not due or (self.records and self.records[-1]["round"] == now):
+        if not due or self.evaluated_round == now:
             return
-        steps = self.options.adapt_steps
-        scores = self._timed_scores([0, steps])
-        record.refuse_diverged(scores, self.simulation.data, steps, now)
-        log = self.progress.log
-        losses = self.progress.losses
-        entry = {
-            "round": now,
-            "seconds": round(self.seconds, 3),
-            "evaluation_seconds": round(self.evaluation_seconds, 3),
-            "gradient_evaluations": self.simulation.gradient_evaluations(now),
-            "train_loss": float(np.mean(losses)) if len(losses) else None,
-            "reported": {name: float(np.mean(values)) for name, values in log.items()},
-            "adapt_steps": steps,
-            "adapt_on": self.options.adapt_on,
-            **record.evaluation_record(scores, self.simulation.data, steps),
-            **self._stationarity(),
-        }
+        scores = self._evaluate([0, self.options.adapt_steps])
+        results.refuse_diverged(scores, self.simulation.data, self.options.adapt_steps, now)
+        evaluation = self._evaluation(scores)
         self.progress = self.progress._replace(log={})
-        self.records.append(entry)
-        if self.folder is not None:
-            self.folder.append_metrics(entry)
+        self.evaluations.append(evaluation)
+        self.evaluated_round = now
+        if self.store is not None:
+            self.store.folder.append_evaluation(evaluation)
         self._save()
-        self.listener.evaluated(entry)
+        self.listener.evaluated(evaluation)
         if now < self.rounds:
             why = self.listener.stops()
             if broadcast_from_leader(why is not None):  # of several processes the first decides
                 self.stopped = why or "as process 0 decided"
 
-    def _stationarity(self) -> dict[str, float]:
-        if not self.options.gradient_norm:
-            return {}
+    def _evaluate(self, steps: list[int]) -> Scores:
         begin = time.perf_counter()
-        found = self.simulation.gradient_norm_squared(self.progress)
-        self.evaluation_seconds += time.perf_counter() - begin
-        return {"gradient_norm_squared": found}
-
-    def _timed_scores(self, steps: list[int]) -> Any:
-        begin = time.perf_counter()
-        most = max(self.options.curve_steps, self.options.adapt_steps)
         scores = self.simulation.evaluate(
-            self.progress, steps, adapt_on=self.options.adapt_on, most=most
+            self.progress, steps, adapt_on=self.options.adapt_on, most=self.options.most_steps
         )
         self.evaluation_seconds += time.perf_counter() - begin
         return scores
 
-    def _save(self) -> None:
-        if self.folder is None:
-            return
-        checkpoint = Checkpoint(self.progress, self.seconds, self.evaluation_seconds, self.records)
-        save_checkpoint(self.folder.checkpoints, checkpoint, self.fingerprint)
-        self.saved_at = time.monotonic()
-
-    def _results(self) -> Run:
-        simulation, steps = self.simulation, self.options.adapt_steps
-        most = max(self.options.curve_steps, steps)
-        scores = self._timed_scores(list(range(most + 1)))
-        record.refuse_diverged(scores, simulation.data, steps, self.progress.round)
-        summary = self._summary(scores)
-        clients = record.client_rows(scores, simulation.data, steps)
-        run = Run(
-            summary=summary,
-            records=self.records,
-            clients=clients,
-            model=simulation.model,
-            algorithm=simulation.algorithm,
-            state=jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), self.progress.state),
-            schema=simulation.data.schema,
-            objective=simulation.objective,
-            memory=jax.tree.map(np.asarray, self.progress.memory),
-            parts=simulation.model_parts,
-            experiment=self.experiment,
-            data=simulation.data,
-            folder=None if self.folder is None else self.folder.path,
+    def _evaluation(self, scores: Scores) -> Evaluation:
+        round_, steps = self.progress.round, self.options.adapt_steps
+        losses, log = self.progress.losses, self.progress.log
+        return Evaluation(
+            round=round_,
+            seconds=round(self.seconds, 3),
+            evaluation_seconds=round(self.evaluation_seconds, 3),
+            gradient_evaluations=self.simulation.gradient_evaluations(round_),
+            train_loss=float(np.mean(losses)) if len(losses) else None,
+            reported={name: float(np.mean(values)) for name, values in log.items()},
+            adapt_steps=steps,
+            adapt_on=self.options.adapt_on,
+            scores=results.summarize_scores(scores, self.simulation.data, steps),
+            gradient_norm_squared=self._gradient_norm_squared(),
         )
-        if self.folder is not None:
-            self.folder.write_results(summary, clients, run.start)
-        return run
 
-    def _summary(self, scores: Any) -> dict[str, Any]:
-        data, algorithm, options = self.simulation.data, self.simulation.algorithm, self.options
-        constant = self.simulation.constant_answer()
-        marked = options.adapt_on == "test"
-        return {
-            "algorithm": algorithm.name,
-            "label": self.experiment.label,
-            "data": data.description,
-            "data_digest": self.digest,
-            "clients": {"known": data.known_clients, "new": data.new_clients},
-            "evaluated_clients": {
-                "known": int(np.sum(scores.clients < data.known_clients)),
-                "new": int(np.sum(scores.clients >= data.known_clients)),
-            },
-            "active_clients": self.simulation.active,
-            "rounds": self.progress.round,
-            "stopped_early": self.stopped,
-            "seed": self.experiment.seed,
-            "seconds": round(self.seconds, 3),
-            "evaluation_seconds": round(self.evaluation_seconds, 3),
-            "gradient_evaluations": self.simulation.gradient_evaluations(self.progress.round),
-            "gradient_evaluations_per_client": {
-                "round": self.simulation.gradients_per_client,
-                "adaptation": options.adapt_steps * algorithm.gradients_per_step,
-            },
-            "bytes": self.simulation.traffic.times(self.progress.round * self.simulation.active),
-            "adapt_steps": options.adapt_steps,
-            "adapt_on": options.adapt_on,
-            "warning": record.ADAPTED_ON_TEST if marked else None,
-            "note": record.constant_note(scores, data, options.adapt_steps, constant),
-            "failures": record.failures(scores, data, options.adapt_steps, self.records, constant),
-            **record.evaluation_record(scores, data, options.adapt_steps),
-            "adaptation": record.adaptation_curve(scores, data),
-            "host": record.host_facts(),
-        }
+    def _gradient_norm_squared(self) -> float | None:
+        if not self.options.gradient_norm:
+            return None
+        begin = time.perf_counter()
+        norm = self.simulation.gradient_norm_squared(self.progress)
+        self.evaluation_seconds += time.perf_counter() - begin
+        return norm
 
-    def _with_rescue(self, error: DivergedError) -> DivergedError:
-        if self.folder is None:
-            return error
-        kept = f"; the last good checkpoint is in {self.folder.checkpoints}"
-        return DivergedError(str(error) + kept, round=error.round, client=error.client)
+    def _save(self) -> None:
+        if self.store is not None:
+            self.store.save(self.progress, self.evaluations, self.seconds, self.evaluation_seconds)
+
+    def _summary(self, scores: Scores, data_digest: str) -> RunSummary:
+        simulation, data, options = self.simulation, self.simulation.data, self.options
+        rounds, steps = self.progress.round, options.adapt_steps
+        constant = simulation.constant_answer()
+        first = self.evaluations[0] if self.evaluations else None
+        traffic = simulation.traffic.times(rounds * simulation.active)
+        return RunSummary(
+            algorithm=simulation.algorithm.name,
+            label=self.experiment.label,
+            data=data.description,
+            data_digest=data_digest,
+            clients=ClientCounts(known=data.known_clients, new=data.new_clients),
+            evaluated_clients=results.count_evaluated(scores, data),
+            active_clients=simulation.active,
+            rounds=rounds,
+            stopped_early=self.stopped,
+            seed=self.experiment.seed,
+            seconds=round(self.seconds, 3),
+            evaluation_seconds=round(self.evaluation_seconds, 3),
+            gradient_evaluations=simulation.gradient_evaluations(rounds),
+            gradient_evaluations_per_client=GradientsPerClient(
+                round=simulation.gradients_per_client,
+                adaptation=steps * simulation.algorithm.gradients_per_step,
+            ),
+            bytes=ByteCounts(down=traffic.down, up=traffic.up),
+            adapt_steps=steps,
+            adapt_on=options.adapt_on,
+            warning=ADAPTED_ON_TEST if options.adapt_on == "test" else None,
+            note=results.constant_note(scores, data, steps, constant),
+            failures=results.find_failures(scores, data, steps, first, constant),
+            scores=results.summarize_scores(scores, data, steps),
+            adaptation=results.adaptation_curves(scores, data),
+            host=results.host_facts(),
+        )
+
+
+def _name_checkpoints(error: DivergedError, store: RunStore | None) -> DivergedError:
+    """Return the error with the place of the last good checkpoint, if there is one."""
+    if store is None:
+        return error
+    checkpoints = f"; the last good checkpoint is in {store.folder.checkpoints}"
+    return DivergedError(str(error) + checkpoints, round=error.round, client=error.client)
 
 
 def _refuse_unequal_data(digest: str) -> None:
@@ -399,15 +388,4 @@ def _refuse_unequal_data(digest: str) -> None:
         raise DataError(
             f"this process has other data (digest {digest}) than process 0; give all processes "
             "the same experiment and the same data files"
-        )
-
-
-def _refuse_other(folder: RunDirectory, experiment: Experiment) -> None:
-    """Resuming goes on with the same experiment; only the label and the end may change."""
-    if not folder.path.exists():
-        raise InputError(f"{folder.path} does not exist; there is nothing to resume")
-    if folder.experiment().fingerprint() != experiment.fingerprint():
-        raise ConfigError(
-            f"{folder.path} holds a run with another configuration; resume it without an "
-            "experiment file, or choose another folder with --out"
         )

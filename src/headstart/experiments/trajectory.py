@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from headstart.data.federated import FederatedDataset
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.options import require_at_least
 from headstart.simulation.simulation import Simulation
 from headstart.trees import Tree

@@ -7,11 +7,19 @@ need JAX; everything listed here does without.
 """
 
 from headstart.records.base import Record
-from headstart.records.clients import Change, ClientResult, to_csv
-from headstart.records.comparison import ComparisonRecord, ComparisonRow, Differences
+from headstart.records.client_result import Change, ClientResult, CsvCell, to_csv
+from headstart.records.comparison_record import ComparisonRecord, ComparisonRow, Differences
 from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
-from headstart.records.personalization import PersonalResult
+from headstart.records.personal_result import PersonalResult
 from headstart.records.run_directory import RunDirectory, next_free
+from headstart.records.run_summary import (
+    SMALLER_STEPS,
+    ByteCounts,
+    ClientCounts,
+    GradientsPerClient,
+    HostFacts,
+    RunSummary,
+)
 from headstart.records.scores import (
     GROUPS,
     KNOWN,
@@ -39,7 +47,7 @@ from headstart.records.statistics import (
     paired_difference,
     verdict_of,
 )
-from headstart.records.stored import (
+from headstart.records.stored_runs import (
     StoredComparison,
     StoredMethod,
     StoredRun,
@@ -48,14 +56,6 @@ from headstart.records.stored import (
     read_folder,
     read_run,
     write_comparison,
-)
-from headstart.records.summary import (
-    SMALLER_STEPS,
-    ByteCounts,
-    ClientCounts,
-    GradientsPerClient,
-    HostFacts,
-    RunSummary,
 )
 from headstart.records.theory_bound import BoundByRounds, TheoryBound
 
@@ -80,6 +80,7 @@ __all__ = [
     "ClientResult",
     "ComparisonRecord",
     "ComparisonRow",
+    "CsvCell",
     "Differences",
     "Evaluation",
     "GradientsPerClient",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from headstart.errors import InputError
 
@@ -47,6 +47,10 @@ class Record(BaseModel):
             return cls.model_validate(table)
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
+        except KeyError as error:
+            raise ValueError(f"it has no {error}") from None
+        except (TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from None
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -65,24 +69,26 @@ class Record(BaseModel):
 class VersionedRecord(Record):
     """A record that is a file, or a line of one, and states the version of its format.
 
-    Files written before formats had a number are version 1.
+    Files written before formats had a number are version 1. Once read, a record has the present
+    format.
     """
 
     FORMAT: ClassVar[int] = 2
     format: int = FORMAT
 
+    @model_validator(mode="before")
     @classmethod
-    def from_table(cls, table: Any) -> Self:
-        """Refuse a format that this version does not know, then check the table."""
+    def _check_format(cls, table: Any) -> Any:
+        """Refuse a format that this version does not know."""
         if not isinstance(table, dict):
-            raise ValueError(f"a table is expected, not {type(table).__name__}")
+            return table
         stated = table.get("format", 1)
         if not isinstance(stated, int) or stated > cls.FORMAT:
             raise ValueError(
                 f"it has format {stated}, and this version of Headstart reads formats up to "
                 f"{cls.FORMAT}; update Headstart"
             )
-        return super().from_table({**table, "format": stated})
+        return {**table, "format": cls.FORMAT}
 
 
 def first_problem(error: ValidationError) -> str:
@@ -91,6 +97,8 @@ def first_problem(error: ValidationError) -> str:
     place = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "missing":
         return f"it has no {place!r}"
+    if problem["type"] == "model_type" and not place:
+        return f"a table is expected, not {type(problem['input']).__name__}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{place}: {message}" if place else message
 

@@ -18,7 +18,7 @@ from pydantic import Field
 from headstart.errors import CheckpointError
 from headstart.records.base import Record
 from headstart.records.evaluation import Evaluation
-from headstart.records.federation import FederationProgress
+from headstart.records.federation_events import FederationProgress
 from headstart.records.tensor_files import named_arrays, read_checked, restore, write_checked
 from headstart.trees import Tree
 
@@ -98,7 +98,7 @@ def load_checkpoint(path: Path, state: Tree, memory: Tree, fingerprint: str | No
     table["extra"] = table.get("extra") or None
     try:
         header = _Header.from_table(table)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} is damaged ({error})") from None
     logged = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LOG)}
     log = {name.removeprefix(LOG): values for name, values in logged.items()}

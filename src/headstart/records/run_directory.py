@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from headstart.atomic_files import append_line, clear_write_errors, write_json, write_text
 from headstart.errors import InputError, OutputError
 from headstart.records.base import JsonTable, parse_file, parse_table
-from headstart.records.clients import ClientResult, clients_from_csv, clients_to_csv
+from headstart.records.client_result import ClientResult, clients_from_csv, clients_to_csv
 from headstart.records.evaluation import Evaluation
-from headstart.records.summary import RunSummary
+from headstart.records.run_summary import RunSummary
 from headstart.records.theory_bound import TheoryBound
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.metric import Metric
+from headstart.records.run_summary import RunSummary
 from headstart.records.scores import AdaptationCurves, BeforeAfter, GroupCurve, GroupScores
 from headstart.records.statistics import Statistic, mean_or_none, over_seeds
-from headstart.records.summary import RunSummary
 
 
 def scores_over_seeds(summaries: Sequence[RunSummary], group: str) -> GroupScores | None:

@@ -20,9 +20,9 @@ class Traffic(NamedTuple):
     down: int
     up: int
 
-    def times(self, count: int) -> dict[str, int]:
-        """Of ``count`` replies, fit for a record."""
-        return {"down": count * self.down, "up": count * self.up}
+    def times(self, count: int) -> Traffic:
+        """Return the bytes of ``count`` exchanges."""
+        return Traffic(count * self.down, count * self.up)
 
 
 def traffic(algorithm: Algorithm, state: State, memory: Memory, task: Task) -> Traffic:

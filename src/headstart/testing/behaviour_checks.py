@@ -220,7 +220,7 @@ def _accepted(counts: Counts) -> tuple[int, int]:
     """Declared numbers that fit a count.
 
     Differentiating through a gradient step takes that gradient and a product with its Hessian at
-    once; whoever declares the two by themselves is right as well.
+    once; an algorithm that declares the two separately is right as well.
     """
     return counts.evaluations, counts.evaluations + counts.products
 

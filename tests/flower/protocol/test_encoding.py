@@ -22,7 +22,7 @@ from headstart.flower.protocol.messages import (
     Scoring,
     TrainingReport,
 )
-from headstart.records.federation import SiteScores, SiteSizes
+from headstart.records.federation_events import SiteScores, SiteSizes
 
 NUMBERS = arrays(np.float32, array_shapes(min_dims=0, max_dims=3, max_side=4))
 SIZES = SiteSizes(train_examples=3, test_examples=2, classes=1)

@@ -31,7 +31,7 @@ from headstart.flower.site.site_memory import SiteMemory
 from headstart.keys import Keys
 from headstart.records import RunDirectory
 from headstart.records.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from headstart.records.federation import RunStarted, follow_events
+from headstart.records.federation_events import RunStarted, follow_events
 from headstart.records.tensor_files import read_checked, write_checked
 from headstart.trees import subtract
 
@@ -189,7 +189,7 @@ def test_a_silent_site_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (
         summary["gradient_evaluations"]
-        == 2 * 2 * load_run(tmp_path / "run").summary["gradient_evaluations_per_client"]["round"]
+        == 2 * 2 * summary["gradient_evaluations_per_client"]["round"]
     )
 
 
@@ -262,7 +262,7 @@ def test_a_killed_server_resumes_to_the_same_model(name: str, tmp_path: Path) ->
     conduct(grid, tmp_path / "g", tmp_path / "run", resume=True)
     same_model(tmp_path / "run", tmp_path / "whole")
     ours, theirs = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
-    assert [r["round"] for r in ours.records] == [r["round"] for r in theirs.records]
+    assert [e.round for e in ours.evaluations] == [e.round for e in theirs.evaluations]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
         assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
 
@@ -345,15 +345,15 @@ def test_distribution_reaches_a_site_that_came_late(tmp_path: Path) -> None:
     conduct(grid, tmp_path / "f", tmp_path / "run")
     kept = tmp_path / "f/sites/site-3" / "work" / "runs"
     assert not kept.exists()
-    assert load_run(tmp_path / "run").summary["new_clients"] is None
+    assert load_run(tmp_path / "run").summary.new is None
     before = (tmp_path / "run/model.safetensors").read_bytes()
     grid.apps["site-3"] = late
     conduct(grid, tmp_path / "f", tmp_path / "run", distribute=True)
     assert (tmp_path / "run/model.safetensors").read_bytes() == before
     assert list(kept.glob("*/personal.safetensors"))
     distributed = load_run(tmp_path / "run")
-    assert distributed.summary["new_clients"] is not None
-    assert [record["round"] for record in distributed.records] == [0, 2]
+    assert distributed.summary.new is not None
+    assert [e.round for e in distributed.evaluations] == [0, 2]
 
 
 def test_distribution_before_training_is_refused(tmp_path: Path) -> None:

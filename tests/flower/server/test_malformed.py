@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from headstart.data.store import open_store, write_store
 from headstart.errors import DataError, DivergedError, HeadstartError
 from headstart.experiments import load_run
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.federation_errors import FederationError
 from headstart.flower.protocol.encoding import Bounds, decode, encode
 from headstart.flower.protocol.flower_records import from_records, to_records
@@ -252,7 +252,7 @@ def changing_app(honest: Any, change: Callable[[RawMessage], RawMessage]) -> Any
 def assert_only_the_others_count(federation: Federation, run: Path) -> None:
     same_model(run, federation.alone)
     ours, alone = load_run(run), load_run(federation.alone)
-    assert ours.records[0]["loss"] == alone.records[0]["loss"]
+    assert ours.evaluations[0].known.loss == alone.evaluations[0].known.loss
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
@@ -264,7 +264,7 @@ def test_a_malformed_message_is_rejected_and_the_round_goes_on(
         conduct(federation.grid, federation.folder, run)
     assert [list(event["rejected"]) for event in rounds_of(run)] == [[BAD], [BAD]]
     assert_only_the_others_count(federation, run)
-    assert load_run(run).summary["evaluated_clients"] == {"known": 2, "new": 1}
+    assert load_run(run).summary.to_table()["evaluated_clients"] == {"known": 2, "new": 1}
 
 
 @pytest.mark.parametrize("kind", [*ANSWERS, *UPDATES])
@@ -329,8 +329,8 @@ def test_a_diverged_score_is_left_out_of_the_evaluation(
     notices = [e["text"] for e in events_of(run) if e["event"] == "notice"]
     assert len(notices) == 2
     assert all(BAD in text and "left out of the evaluation" in text for text in notices)
-    assert load_run(run).summary["evaluated_clients"] == {"known": 2, "new": 1}
-    assert [row["name"] for row in load_run(run).clients] == ["site-0", "site-2", "site-3"]
+    assert load_run(run).summary.to_table()["evaluated_clients"] == {"known": 2, "new": 1}
+    assert [row.name for row in load_run(run).clients] == ["site-0", "site-2", "site-3"]
 
 
 def scaled(grid: LocalGrid, *names: str) -> None:
@@ -359,7 +359,10 @@ def test_a_site_with_data_on_an_absurd_scale_harms_only_itself(tmp_path: Path) -
     del grid.apps[BAD]
     conduct(grid, tmp_path / "f", tmp_path / "others")
     same_model(run, tmp_path / "others")
-    assert load_run(run).summary["accuracy"] == load_run(tmp_path / "others").summary["accuracy"]
+    assert (
+        load_run(run).summary.known["accuracy"]
+        == load_run(tmp_path / "others").summary.known["accuracy"]
+    )
 
 
 def test_updates_that_all_diverge_end_the_run_as_divergence(tmp_path: Path) -> None:
@@ -407,7 +410,7 @@ def test_a_rejected_answer_changes_nothing_the_server_knows(
     change = with_record(sizes__test_examples=7, scores="good")
     with federation.sites(BAD, only_when("evaluate", federation.grid.apps[BAD], change)):
         conduct(federation.grid, federation.folder, tmp_path / "run")
-    honest = load_run(federation.together).clients[1]["test_examples"]
+    honest = load_run(federation.together).clients[1].test_examples
     session = Session.from_folder(federation.folder, "check")
     checkpoint = RunRecord(tmp_path / "run", session).newest_checkpoint()
     assert checkpoint is not None and checkpoint.federation is not None

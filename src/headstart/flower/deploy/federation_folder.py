@@ -24,7 +24,7 @@ from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
 from headstart.data.store import write_store
 from headstart.errors import OutputError
-from headstart.experiments.config import Experiment
+from headstart.experiments.configuration import Experiment
 from headstart.flower.deploy.certificates import make_certificates, make_site_key
 from headstart.flower.federation_config import FederationConfig, as_toml
 

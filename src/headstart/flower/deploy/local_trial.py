@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import ConfigError, InputError
-from headstart.experiments.config import Experiment, apply_setting, read_toml
-from headstart.experiments.directory import next_free
+from headstart.experiments.configuration import Experiment, apply_setting, read_toml
 from headstart.flower.deploy.flower_processes import (
     Child,
     end,
@@ -24,6 +23,7 @@ from headstart.flower.deploy.new_federation import make_federation_of_clients
 from headstart.flower.deploy.serving import Listener, serve
 from headstart.flower.federation_config import LOOPBACK, FederationConfig
 from headstart.flower.federation_errors import FederationError
+from headstart.records import next_free
 
 DEFAULT: dict[str, Any] = {
     "rounds": 10,

@@ -11,7 +11,7 @@ from headstart.data.schema import Schema
 from headstart.data.table_files import Columns
 from headstart.data.user_data import read_path
 from headstart.errors import ConfigError
-from headstart.experiments.config import Experiment, load_experiment
+from headstart.experiments.configuration import Experiment, load_experiment
 from headstart.flower.deploy.federation_folder import write_federation, write_site_data
 from headstart.flower.federation_config import FederationConfig
 from headstart.models.objectives import find_target

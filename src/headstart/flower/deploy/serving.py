@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headstart.atomic_files import write_text
 from headstart.errors import ConfigError, InputError, OutputError
-from headstart.experiments.directory import RunDirectory
+from headstart.experiments.configuration import read_experiment
 from headstart.flower.deploy.federation_folder import write_app
 from headstart.flower.deploy.flower_processes import (
     Child,
@@ -26,7 +26,7 @@ from headstart.flower.federation_config import FederationConfig
 from headstart.flower.federation_errors import FederationError
 from headstart.flower.server.run_record import EVENTS_FILE, RunRecord
 from headstart.flower.server.session import Session
-from headstart.records.federation import (
+from headstart.records.federation_events import (
     FederationEvent,
     KeyMissing,
     Notice,
@@ -73,7 +73,7 @@ def refuse_unready(
     if continued:
         if not (out / "config.toml").exists():
             raise InputError(f"{out} holds no run to resume; leave out --resume")
-        stored = RunDirectory(out).experiment().fingerprint(with_data=False)
+        stored = read_experiment(out).fingerprint(with_data=False)
         if stored != session.experiment.fingerprint(with_data=False):
             raise ConfigError(f"{out} was made with other settings than {folder}/experiment.toml")
         RunRecord(out, session).newest_checkpoint()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, N
 from pydantic_core import to_jsonable_python
 
 from headstart.records.evaluation import AdaptOn
-from headstart.records.federation import SiteScores, SiteSizes
+from headstart.records.federation_events import SiteScores, SiteSizes
 
 PROTOCOL = 3
 """Goes up when orders, answers or their encoding change: server and sites must have the same."""

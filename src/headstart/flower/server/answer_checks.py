@@ -18,7 +18,7 @@ from headstart.errors import CheckpointError, DataError
 from headstart.flower.protocol.encoding import Bounds, decode
 from headstart.flower.protocol.messages import Answer, TrainingReport
 from headstart.flower.server.session import Session, Update
-from headstart.records.federation import SiteScores, SiteSizes
+from headstart.records.federation_events import SiteScores, SiteSizes
 from headstart.records.tensor_files import restore
 from headstart.trees import Tree, add, all_finite, norm, scale
 

@@ -21,7 +21,7 @@ from headstart.flower.server.exchange import Exchange, Exchanges
 from headstart.flower.server.run_record import RunRecord, read_run_id
 from headstart.flower.server.session import Session
 from headstart.flower.server.site_links import SiteLinks
-from headstart.records.federation import RoundRepeated, RunFailed, WaitingForSites
+from headstart.records.federation_events import RoundRepeated, RunFailed, WaitingForSites
 
 DISTRIBUTION_SECONDS = 30.0
 

@@ -14,7 +14,7 @@ from headstart.flower.server.answer_checks import AnswerChecks
 from headstart.flower.server.rejection import reason_to_reject
 from headstart.flower.server.session import Session, Update
 from headstart.flower.server.site_links import Parcel, SiteLinks
-from headstart.records.federation import SiteScores
+from headstart.records.federation_events import SiteScores
 
 
 @dataclass

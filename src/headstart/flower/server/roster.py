@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headstart.records.federation import SiteSizes
+from headstart.records.federation_events import SiteSizes
 
 UNKNOWN = SiteSizes(train_examples=0, test_examples=0, classes=0)
 """The sizes of a site that has not reported any."""

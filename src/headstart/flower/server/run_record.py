@@ -41,7 +41,7 @@ from headstart.records import (
     RunSummary,
 )
 from headstart.records.checkpoint import Checkpoint, load_newest, save_checkpoint
-from headstart.records.federation import (
+from headstart.records.federation_events import (
     Evaluated,
     FederationEvent,
     FederationProgress,

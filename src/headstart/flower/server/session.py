@@ -17,13 +17,13 @@ import numpy as np
 from headstart.algorithms.cohort import build_cohort
 from headstart.algorithms.contract import Info, Reply, Sent
 from headstart.data.schema import Schema
-from headstart.experiments.config import Experiment, read_toml
+from headstart.experiments.configuration import Experiment, read_toml
 from headstart.flower.federation_config import FederationConfig
 from headstart.flower.protocol.messages import Assignment, Order, Scoring
 from headstart.flower.server.roster import Roster
 from headstart.keys import Keys
 from headstart.parts import prepare_training
-from headstart.records.federation import SiteScores
+from headstart.records.federation_events import SiteScores
 from headstart.records.tensor_files import named_arrays
 from headstart.simulation.evaluation import Scores, scores_from_sums
 from headstart.simulation.sampling import active_clients, choose_clients

@@ -35,7 +35,7 @@ from headstart.flower.site.site_memory import SiteMemory
 from headstart.flower.site.site_setup import SiteSetup
 from headstart.machine import use_compilation_cache
 from headstart.parts import merge_frozen
-from headstart.records.federation import SiteScores, SiteSizes
+from headstart.records.federation_events import SiteScores, SiteSizes
 from headstart.records.tensor_files import named_arrays, restore
 from headstart.simulation.evaluation import score_client
 from headstart.trees import Tree, all_finite

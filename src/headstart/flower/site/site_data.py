@@ -9,7 +9,7 @@ from headstart.data.federated import FederatedDataset, from_clients
 from headstart.data.schema import Schema
 from headstart.data.store import is_store, open_store
 from headstart.errors import DataError
-from headstart.experiments.personal import split_rows
+from headstart.experiments.personalization import split_rows
 from headstart.flower.federation_config import SiteConfig
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from headstart.algorithms.contract import Task
 from headstart.errors import DivergedError, OutputError
-from headstart.experiments.personal import scored
+from headstart.experiments.personalization import primary_metric, score_change
 from headstart.experiments.run import PersonalModel
 from headstart.flower.federation_config import SiteConfig
 from headstart.flower.site.kept_start import PERSONAL_FILE, KeptStart
@@ -62,16 +62,15 @@ def personalize_site(
     before, after = adapt(0), adapt(steps)
     if not all_finite(after.params):
         raise DivergedError(f"the model is not finite after {steps} steps; use fewer")
-    scores = scored(before, after, np.asarray(own.x_test), own.y_test)
+    scores = score_change(before, after, np.asarray(own.x_test), own.y_test)
     after.save(model_file, algorithm=setup.algorithm.name)
-    return SitePersonalResult.from_table(
-        {
-            "site": config.name,
-            "run": start.assignment.run,
-            "steps": steps,
-            "train_examples": count,
-            "test_examples": len(own.y_test),
-            **scores,
-            "model": str(model_file),
-        }
+    return SitePersonalResult(
+        site=config.name,
+        run=start.assignment.run,
+        steps=steps,
+        train_examples=count,
+        test_examples=len(own.y_test),
+        metric=primary_metric(after),
+        scores=scores,
+        model=str(model_file),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headstart.algorithms.contract import Algorithm, ModelParts, State
 from headstart.data.schema import Schema
-from headstart.experiments.config import build_aggregated, build_model
+from headstart.experiments.configuration import build_aggregated, build_model
 from headstart.flower.protocol.messages import Assignment
 from headstart.keys import Keys
 from headstart.models.model import Model

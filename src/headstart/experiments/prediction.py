@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from headstart.atomic_files import write_text
 from headstart.data.example_files import read_inputs
 from headstart.errors import OutputError
 from headstart.experiments.model_files import load_model
-from headstart.experiments.record import as_csv
 from headstart.experiments.run import PersonalModel
+from headstart.records import CsvCell, to_csv
 
 
 def predict_file(
@@ -23,13 +22,13 @@ def predict_file(
         raise OutputError(f"{out} exists already; use --force to replace it, or --out")
     mine = load_model(model)
     rows = prediction_rows(mine, read_inputs(data, mine.schema))
-    text = as_csv(rows)
+    text = to_csv(rows)
     if out is not None:
         write_text(out, text)
     return text, len(rows)
 
 
-def prediction_rows(mine: PersonalModel, x: np.ndarray) -> list[dict[str, Any]]:
+def prediction_rows(mine: PersonalModel, x: np.ndarray) -> list[dict[str, CsvCell]]:
     """One row per example; classes by their names, with the probability of the predicted one."""
     found = mine.predict(x)
     if mine.schema.target == "class" and found.ndim == 1:

@@ -1,8 +1,7 @@
-"""A file of one client's examples in, that client's model out."""
+"""A client's examples in, that client's model out."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +12,13 @@ import numpy as np
 from headstart.atomic_files import write_json
 from headstart.data.example_files import read_examples
 from headstart.errors import ConfigError, DataError, OutputError
-from headstart.experiments.directory import RunDirectory
-from headstart.experiments.loading import load_run
+from headstart.experiments.configuration import read_experiment
 from headstart.experiments.run import PersonalModel, Run
+from headstart.experiments.run_files import load_run
+from headstart.metric import Metric
 from headstart.models.objectives import make_objective
 from headstart.options import require_at_least
+from headstart.records import Change, PersonalResult
 
 
 def personalize_file(
@@ -30,7 +31,7 @@ def personalize_file(
     test_fraction: float = 0.2,
     seed: int = 0,
     force: bool = False,
-) -> dict[str, Any]:
+) -> PersonalResult:
     """Adapt to a part of the examples, score on the rest, write the model that was scored."""
     if not 0 < test_fraction < 1:
         raise ConfigError(f"--test-fraction={test_fraction} must lie between 0 and 1")
@@ -38,22 +39,23 @@ def personalize_file(
     model = out or run_folder / "personal" / f"{file.stem}.safetensors"
     refuse_to_replace(model, force)
     run = load_run(run_folder)
-    steps = run.summary["adapt_steps"] if steps is None else steps
-    x, y = _read(file, run, RunDirectory(run_folder).experiment().data, label)
+    steps = run.summary.adapt_steps if steps is None else steps
+    x, y = _read(file, run, read_experiment(run_folder).data, label)
     train, test = split_rows(len(y), test_fraction, seed, file)
     before = run.personalize(x[train], y[train], steps=0, seed=seed)
     after = run.personalize(x[train], y[train], steps=steps, seed=seed)
-    result = {
-        "run": str(run_folder),
-        "data": str(file),
-        "steps": steps,
-        "train_examples": len(train),
-        "test_examples": len(test),
-        **scored(before, after, x[test], y[test]),
-        "model": str(model),
-    }
-    after.save(model, algorithm=run.summary["algorithm"])
-    write_json(model.with_suffix(".json"), result)
+    result = PersonalResult(
+        run=str(run_folder),
+        data=str(file),
+        steps=steps,
+        train_examples=len(train),
+        test_examples=len(test),
+        metric=primary_metric(after),
+        scores=score_change(before, after, x[test], y[test]),
+        model=str(model),
+    )
+    after.save(model, algorithm=run.summary.algorithm)
+    write_json(model.with_suffix(".json"), result.to_table())
     return result
 
 
@@ -64,50 +66,55 @@ def personalize_client(
     steps: int | None = None,
     out: Path | None = None,
     force: bool = False,
-) -> dict[str, Any]:
-    """The model of one of the run's own clients, as it was scored; it goes to a file."""
+) -> PersonalResult:
+    """Write the model of one of the run's own clients, as it was scored."""
     run = load_run(run_folder)
     number, own = run.client_data(client)
     model = out or run_folder / "personal" / f"{_file_name(own.name)}.safetensors"
     refuse_to_replace(model, force)
-    steps = run.summary["adapt_steps"] if steps is None else steps
+    steps = run.summary.adapt_steps if steps is None else steps
     before, after = (run.personalize(client=number, steps=n) for n in (0, steps))
-    result = {
-        "run": str(run_folder),
-        "client": own.name,
-        "steps": steps,
-        "train_examples": len(own.y_train),
-        "test_examples": len(own.y_test),
-        **scored(before, after, own.x_test, own.y_test),
-        "model": str(model),
-    }
-    after.save(model, algorithm=run.summary["algorithm"])
-    write_json(model.with_suffix(".json"), result)
+    result = PersonalResult(
+        run=str(run_folder),
+        client=own.name,
+        steps=steps,
+        train_examples=len(own.y_train),
+        test_examples=len(own.y_test),
+        metric=primary_metric(after),
+        scores=score_change(before, after, own.x_test, own.y_test),
+        model=str(model),
+    )
+    after.save(model, algorithm=run.summary.algorithm)
+    write_json(model.with_suffix(".json"), result.to_table())
     return result
+
+
+def score_change(
+    before: PersonalModel, after: PersonalModel, x: np.ndarray, y: np.ndarray
+) -> dict[str, Change]:
+    """Return every metric before and after adaptation."""
+    scores = before.score(x, y), after.score(x, y)
+    objective = make_objective(after.model, after.schema, after.objective)
+    return {
+        name: Change(before=scores[0][name], after=scores[1][name]) for name in objective.metrics
+    }
+
+
+def primary_metric(model: PersonalModel) -> Metric:
+    """Return the metric by which the model is judged."""
+    return Metric.of(
+        {"metric": make_objective(model.model, model.schema, model.objective).primary.to_table()}
+    )
 
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "client"
 
 
-def scored(
-    before: PersonalModel, after: PersonalModel, x: np.ndarray, y: np.ndarray
-) -> dict[str, Any]:
-    """Every metric before and after adaptation, and which is the primary one."""
-    found = {"before": before.score(x, y), "after": after.score(x, y)}
-    objective = make_objective(after.model, after.schema, after.objective)
-    values = {
-        f"{name}_{when}": value if math.isfinite(value) else None
-        for name in objective.metrics
-        for when, value in ((when, found[when][name]) for when in found)
-    }
-    return {"metric": objective.primary.to_table(), **values}
-
-
 def _read(
     file: Path, run: Run, options: Mapping[str, Any], label: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The file's examples, read as the run's own data were: same label, same columns left out."""
+    """Read the file's examples as the run's own data: same label, same ignored columns."""
     name = label or options.get("label", "label")
     ignore = (*options.get("drop", ()), options.get("client", "client"))
     try:

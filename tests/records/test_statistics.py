@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headstart.simulation.statistics import describe, half_width, paired
+from headstart.records import describe, half_width, paired_difference
 
 
 def test_half_width_by_hand() -> None:
@@ -22,7 +22,7 @@ def test_coverage_is_what_it_says() -> None:
 
 
 def test_describe_names_the_worst_client_and_the_deciles() -> None:
-    summary = describe(np.arange(11) / 10)
+    summary = describe(np.arange(11) / 10).to_table()
     assert summary["min"] == 0 and summary["max"] == 1 and summary["count"] == 11
     assert [summary[f"p{q}"] for q in range(10, 100, 10)] == pytest.approx(np.arange(1, 10) / 10)
 
@@ -39,4 +39,4 @@ def test_describe_names_the_worst_client_and_the_deciles() -> None:
 def test_a_difference_is_claimed_only_if_it_is_there(
     mine: list[float], base: list[float], verdict: str
 ) -> None:
-    assert paired(mine, base)["verdict"] == verdict
+    assert paired_difference(mine, base).verdict == verdict

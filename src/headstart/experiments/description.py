@@ -16,7 +16,7 @@ from headstart.aggregation import AggregatedAlgorithm
 from headstart.algorithms.contract import Algorithm
 from headstart.data.federated import FederatedDataset
 from headstart.errors import ConfigError
-from headstart.experiments.config import (
+from headstart.experiments.configuration import (
     ALGORITHM,
     GIVEN,
     MODEL,
@@ -33,7 +33,7 @@ from headstart.options import build_from_table, to_table
 from headstart.parts import Parts
 
 
-def described(
+def describe_experiment(
     data: FederatedDataset,
     model: Model,
     algorithm: Algorithm,

@@ -17,11 +17,12 @@ from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.data import dataset_options
 from headstart.data.federated import FederatedDataset
 from headstart.data.schema import Schema
-from headstart.errors import ConfigError
+from headstart.errors import ConfigError, InputError
 from headstart.extensions import (
     Requirement,
     find_extension,
     forbid_imports_from,
+    refuse_imports_from,
     require_methods,
     require_subclass,
 )
@@ -76,6 +77,11 @@ class EvaluationOptions:
     """Of more known or new clients than this, this many drawn at random are evaluated."""
     gradient_norm: bool | None = None
     """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
+
+    @property
+    def most_steps(self) -> int:
+        """The most adaptation steps of any evaluation."""
+        return max(self.curve_steps, self.adapt_steps)
 
     def __post_init__(self) -> None:
         """Refuse values no run could use."""
@@ -259,6 +265,14 @@ def default_table(settings: Sequence[str]) -> dict[str, Any]:
     known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
     return table
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """Return the experiment of a run, from the configuration in its folder."""
+    if not (folder / "config.toml").exists():
+        raise InputError(f"{folder} is not a run: it has no config.toml")
+    with refuse_imports_from(folder):
+        return Experiment.from_table(read_toml(folder / "config.toml"))
 
 
 def _holds_run(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 
 from headstart.metric import Metric
 from headstart.records.base import JsonTable, VersionedRecord
-from headstart.records.clients import Change
+from headstart.records.client_result import Change
 
 
 class PersonalResult(VersionedRecord):
@@ -20,6 +20,8 @@ class PersonalResult(VersionedRecord):
     """The file with the client's examples, or None if ``client`` is given."""
     client: str | None = None
     """The name of one of the run's own clients."""
+    site: str | None = None
+    """The name of a federation's site, which made its model itself."""
     steps: int
     train_examples: int
     test_examples: int
@@ -55,7 +57,7 @@ class PersonalResult(VersionedRecord):
     def _spread_scores(self, handler: SerializerFunctionWrapHandler) -> JsonTable:
         table: JsonTable = handler(self)
         scores, model = table.pop("scores"), table.pop("model")
-        for name in ("data", "client"):
+        for name in ("data", "client", "site"):
             if table[name] is None:
                 del table[name]
         for name, change in scores.items():

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from headstart.records.base import Number, Record, VersionedRecord, parse_table
 from headstart.records.evaluation import Evaluation
-from headstart.records.summary import ByteCounts
+from headstart.records.run_summary import ByteCounts
 
 
 class _Event(VersionedRecord):

@@ -15,11 +15,11 @@ from pydantic import (
 
 from headstart.metric import ACCURACY, Metric
 from headstart.records.base import JsonTable, Record, VersionedRecord
-from headstart.records.clients import CsvCell, to_csv
+from headstart.records.client_result import CsvCell, to_csv
 from headstart.records.evaluation import AdaptOn
+from headstart.records.run_summary import GradientsPerClient
 from headstart.records.scores import GROUPS, KNOWN, NEW, AdaptationCurves, BeforeAfter, GroupScores
 from headstart.records.statistics import FAILED, PairedDifference, verdict_of
-from headstart.records.summary import GradientsPerClient
 
 
 class Differences(Record):

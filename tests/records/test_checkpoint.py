@@ -12,15 +12,24 @@ from safetensors.numpy import save
 
 from headstart import atomic_files
 from headstart.errors import CheckpointError, OutputError
-from headstart.experiments.checkpoint import (
+from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
+from headstart.records.checkpoint import (
     Checkpoint,
-    checkpoints,
+    checkpoint_files,
     load_checkpoint,
     load_newest,
     save_checkpoint,
 )
 from headstart.simulation import Progress
 from headstart.simulation.simulation import LOSS
+
+SCORES = GroupScores(
+    metrics={"accuracy": BeforeAfter(before=describe([0.5]), after=describe([1.0]))}
+)
+EVALUATION = Evaluation(
+    round=0, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
+    scores=ScoreSummary(known=SCORES),
+)  # fmt: skip
 
 
 def progress(round: int, fill: float = 1.0) -> Progress:
@@ -29,22 +38,27 @@ def progress(round: int, fill: float = 1.0) -> Progress:
 
 
 def keep(folder: Path, round: int, fill: float = 1.0) -> Path:
-    return save_checkpoint(
-        folder, Checkpoint(progress(round, fill), 1.5, 0.5, [{"round": 0}]), "print"
-    )
+    now = progress(round, fill)
+    checkpoint = Checkpoint(now.round, now.state, now.memory, now.log, 1.5, 0.5, (EVALUATION,))
+    return save_checkpoint(folder, checkpoint, "print")
+
+
+def load(path: Path, expected: Progress, fingerprint: str) -> Checkpoint:
+    return load_checkpoint(path, expected.state, expected.memory, fingerprint)
 
 
 def test_what_is_saved_is_loaded_to_the_bit(tmp_path: Path) -> None:
-    found = load_checkpoint(keep(tmp_path, 7, 0.1), progress(0), "print")
-    assert tiny.identical(found.progress[1:3], progress(7, 0.1)[1:3])
-    assert found.progress.round == 7 and found.progress.losses.tolist() == [0.1, 0.2]
-    assert (found.seconds, found.evaluation_seconds, found.records) == (1.5, 0.5, [{"round": 0}])
+    found = load(keep(tmp_path, 7, 0.1), progress(0), "print")
+    assert tiny.identical((found.state, found.memory), progress(7, 0.1)[1:3])
+    assert found.round == 7 and found.log[LOSS].tolist() == [0.1, 0.2]
+    assert (found.seconds, found.evaluation_seconds) == (1.5, 0.5)
+    assert found.evaluations == (EVALUATION,)
 
 
 def test_only_the_newest_two_are_kept(tmp_path: Path) -> None:
     for round in (1, 2, 10, 100):
         keep(tmp_path, round)
-    assert [p.name for p in checkpoints(tmp_path)] == [
+    assert [p.name for p in checkpoint_files(tmp_path)] == [
         "round-000000010.safetensors",
         "round-000000100.safetensors",
     ]
@@ -57,35 +71,35 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path) -> N
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
-            load_checkpoint(path, progress(0), "print")
+            load(path, progress(0), "print")
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(CheckpointError):
-            load_checkpoint(path, progress(0), "print")
+            load(path, progress(0), "print")
 
 
 def test_the_last_good_one_is_used_and_the_bad_one_named(tmp_path: Path) -> None:
     keep(tmp_path, 3)
     newest = keep(tmp_path, 6)
     newest.write_bytes(newest.read_bytes()[:-5])
-    found, refused = load_newest(tmp_path, progress(0), "print")
-    assert found is not None and found.progress.round == 3
+    found, refused = load_newest(tmp_path, *progress(0)[1:3], "print")
+    assert found is not None and found.round == 3
     assert len(refused) == 1 and "round-000000006" in refused[0] and "damaged" in refused[0]
 
 
 def test_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
     path = keep(tmp_path, 3)
     with pytest.raises(CheckpointError, match="another configuration"):
-        load_checkpoint(path, progress(0), "other")
+        load(path, progress(0), "other")
     wrong = progress(0)._replace(state={"w": jnp.zeros((9, 2)), "n": jnp.int32(0), "empty": ()})
     with pytest.raises(CheckpointError, match="does not fit"):
-        load_checkpoint(path, wrong, "print")
+        load(path, wrong, "print")
     wrong = progress(0)._replace(state={"w": jnp.zeros((3, 2))})
     with pytest.raises(CheckpointError, match="only one of the two"):
-        load_checkpoint(path, wrong, "print")
+        load(path, wrong, "print")
     path.write_bytes(save({"w": np.zeros(2)}))
     with pytest.raises(CheckpointError, match="not a Headstart checkpoint"):
-        load_checkpoint(path, progress(0), "print")
+        load(path, progress(0), "print")
 
 
 def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,17 +59,17 @@ class RunSummary(ScoredRecord, VersionedRecord):
     data: str = ""
     """The data in words."""
     data_digest: str = ""
-    clients: ClientCounts | None = None
+    rounds: int
+    clients: ClientCounts
     evaluated_clients: ClientCounts | None = None
     active_clients: int | None = None
     """Clients in a round."""
-    rounds: int
     stopped_early: str | None = None
     """Why the run ended before its last round, if it did."""
-    seed: int | None = None
-    seconds: float | None = None
+    seed: int
+    seconds: float
     evaluation_seconds: float = 0.0
-    gradient_evaluations: int | None = None
+    gradient_evaluations: int
     gradient_evaluations_per_client: GradientsPerClient = GradientsPerClient()
     bytes: ByteCounts | None = None
     adapt_steps: int
@@ -90,7 +90,7 @@ class RunSummary(ScoredRecord, VersionedRecord):
         """Before and after adaptation, known and new clients, warnings and failures."""
         lines = [
             f"{self.name}: {self.rounds} rounds, "
-            f"{self.gradient_evaluations or 0:,} gradient evaluations, {self.seconds or 0.0:.1f} s "
+            f"{self.gradient_evaluations:,} gradient evaluations, {self.seconds:.1f} s "
             f"(evaluation {self.evaluation_seconds:.1f} s)",
             *self._primary_lines(),
             *self._other_lines(),
@@ -135,7 +135,7 @@ class RunSummary(ScoredRecord, VersionedRecord):
 
     def _sampled(self, group: str) -> str:
         """How many clients of a group were evaluated, if not all."""
-        if self.clients is None or self.evaluated_clients is None:
+        if self.evaluated_clients is None:
             return ""
         total = {KNOWN: self.clients.known, NEW: self.clients.new}[group]
         evaluated = {KNOWN: self.evaluated_clients.known, NEW: self.evaluated_clients.new}[group]

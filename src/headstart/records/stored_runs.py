@@ -10,11 +10,11 @@ from headstart.atomic_files import write_json, write_text
 from headstart.errors import InputError
 from headstart.metric import Metric
 from headstart.records.base import parse_file
-from headstart.records.clients import ClientResult
-from headstart.records.comparison import ComparisonRecord, ComparisonRow
+from headstart.records.client_result import ClientResult
+from headstart.records.comparison_record import ComparisonRecord, ComparisonRow
 from headstart.records.evaluation import Evaluation
 from headstart.records.run_directory import RunDirectory
-from headstart.records.summary import RunSummary
+from headstart.records.run_summary import RunSummary
 from headstart.records.theory_bound import TheoryBound
 
 COMPARISON_FILE, COMPARISON_TABLE = "comparison.json", "comparison.csv"
