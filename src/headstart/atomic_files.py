@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one: written beside, synced, renamed."""
+"""Write files atomically: to a temporary file, synced, then renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be settled before JAX starts: how many devices the CPU is, and with whom it works.
+"""Settings that must be made before JAX starts: devices of the CPU, and other processes.
 
 JAX takes a CPU for one device, whatever its cores, and one device does not keep many cores busy
 with networks of this size: on two cores, one device each, a round took 21 ms instead of 34.
@@ -9,13 +9,13 @@ importing changes nothing, and once JAX runs nothing can be changed any more.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
-
-import jax
-from jax.experimental.multihost_utils import broadcast_one_to_all
-from jaxtyping import PyTree
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
 from headstart.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
 
 __all__ = [
     "Joining",
@@ -23,6 +23,7 @@ __all__ = [
     "count_cores",
     "is_leader",
     "join",
+    "shares_run",
     "use_all_cores",
     "use_compilation_cache",
     "use_cores",
@@ -33,7 +34,7 @@ JOIN_SECONDS = 120
 
 
 def count_cores() -> int:
-    """Cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -42,7 +43,7 @@ def count_cores() -> int:
 def use_all_cores() -> bool:
     """Make every core a JAX device, unless JAX runs already or the user has set their number.
 
-    Says whether it took effect. Call it before anything computes with JAX.
+    Returns whether it took effect. Call it before anything computes with JAX.
     """
     given = os.environ.get("XLA_FLAGS", "") + " ".join(os.environ)
     if "xla_force_host_platform_device_count" in given or "JAX_NUM_CPU_DEVICES" in given:
@@ -51,7 +52,9 @@ def use_all_cores() -> bool:
 
 
 def use_cores(count: int) -> None:
-    """Make so many JAX devices of the CPU; ConfigError if JAX runs already."""
+    """Split the CPU into this many JAX devices; ConfigError if JAX runs already."""
+    import jax
+
     if count < 1:
         raise ConfigError(f"devices={count} must be at least 1")
     if not _split_cpu(count):
@@ -62,9 +65,10 @@ def use_cores(count: int) -> None:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between commands, unless the user has said where or that not."""
+    """Keep compiled programs between commands, unless the user has configured a cache."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
+    import jax
     from platformdirs import user_cache_path
 
     jax.config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "compiled"))
@@ -81,7 +85,9 @@ class Joining(NamedTuple):
 
 
 def join(joining: Joining) -> None:
-    """Become one of several processes; returns when all of them are there."""
+    """Join several processes; return when all of them are there."""
+    import jax
+
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
@@ -99,20 +105,31 @@ def join(joining: Joining) -> None:
 
 def shares_run() -> bool:
     """Return whether this process has joined others that share one run."""
+    if "jax" not in sys.modules:
+        return False
+    import jax
+
     return jax.distributed.is_initialized()
 
 
 def is_leader() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Return whether this process is the one that writes files and messages."""
+    import jax
+
     return jax.process_index() == 0
 
 
 def broadcast_from_leader(tree: PyTree) -> PyTree:
-    """Process 0's values in all processes, so that what depends on its clock or disk is common."""
+    """Return process 0's values in every process, so that all agree on its clock and disk."""
+    import jax
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
     return tree if jax.process_count() == 1 else broadcast_one_to_all(tree)
 
 
 def _split_cpu(count: int) -> bool:
+    import jax
+
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # JAX runs already.

@@ -1,7 +1,7 @@
 """What a model is judged by: a named number with a direction and a unit, and how it is written.
 
-Computing a metric is an objective's business (:mod:`headstart.models.objectives`). Whoever stores,
-compares or shows one needs no more than this.
+Objectives compute metrics (:mod:`headstart.models.objectives`). Storing, comparing or showing one
+needs only what is here.
 """
 
 from __future__ import annotations

@@ -83,14 +83,14 @@ def choose(table: Mapping[str, T], name: str, where: str) -> T:
 
 
 def require_positive(**values: Any) -> None:
-    """Each number is finite and above zero; traced numbers were checked before tracing."""
+    """Require each number to be finite and positive; traced numbers were checked before tracing."""
     for name, value in values.items():
         if isinstance(value, int | float) and not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{name}={value} must be a finite number above 0")
 
 
 def require_at_least(least: int, **values: Any) -> None:
-    """Each whole number is at least so much."""
+    """Require each whole number to be at least ``least``."""
     for name, value in values.items():
         if value < least:
             raise ConfigError(f"{name}={value} must be at least {least}")
@@ -99,7 +99,7 @@ def require_at_least(least: int, **values: Any) -> None:
 
 
 def require_one_of(choices: Iterable[str], **values: Any) -> None:
-    """Each word is one of the choices."""
+    """Require each word to be one of the choices."""
     for name, value in values.items():
         if value not in list(choices):
             raise ConfigError(f"{name}={value!r} is not known; use one of {', '.join(choices)}")

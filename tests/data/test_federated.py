@@ -92,5 +92,5 @@ def test_what_nobody_could_use_is_refused(change: dict[str, Any], message: str) 
 
 
 def test_no_client_at_all() -> None:
-    with pytest.raises(DataError, match="there is no client"):
+    with pytest.raises(DataError, match="there are no clients"):
         from_clients([], Schema(shape=(1,), classes=2))

@@ -422,7 +422,7 @@ def test_nothing_is_written_over(tmp_path: Path, store: Path, small: FederatedDa
 
 
 def test_folders_that_are_no_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not exist or is no folder"):
+    with pytest.raises(DataError, match="does not exist or is not a folder"):
         open_store(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"holds no store\.json; make such a data set with"):
         open_store(tmp_path)

@@ -363,8 +363,8 @@ def test_text_is_checked(tmp_path: Path) -> None:
     x, y = read_examples(tmp_path / "a.npz", TEXT)
     assert x.tolist() == y.tolist() == good.tolist()
     for bad_x, bad_y, message in (
-        (good + 1, good, "token that is no whole number in 0 … 4"),
-        (good, good + 1, "label that is no whole number"),
+        (good + 1, good, "token that is not a whole number in 0 … 4"),
+        (good, good + 1, "label that is not a whole number"),
         (good, np.array([1]), "one label per position"),
     ):
         np.savez(tmp_path / "a.npz", x=bad_x, y=bad_y)

@@ -14,7 +14,8 @@ import pytest
 from studies import STUDIES, Results, build_page, carry_out
 from studies.seed_statistics import after, mean, records_of_cell
 
-pytestmark = pytest.mark.slow
+IN_EVERY_RUN = "generalized-fig1"
+"""The study that `make test` also runs from data to page."""
 NEAR = 7.0
 
 MEASURED = {
@@ -39,7 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("quick")
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == IN_EVERY_RUN else pytest.mark.slow) for n in STUDIES],
+)
 def test_a_quick_study_runs_learns_and_makes_its_page(name: str, folder: Path) -> None:
     study, results = STUDIES[name], Results(folder, name)
     assert carry_out(study, results, folder / "runs" / name, seeds=range(2), quick=True) > 0

@@ -39,7 +39,7 @@ class ChainExtra(NamedTuple):
 def with_aggregation(
     algorithm: Any, steps: Sequence[AggregationStep] = (), rule: AggregationRule | None = None
 ) -> Any:
-    """The algorithm with this chain and this rule; itself if there is neither."""
+    """Return the algorithm with this chain and this rule, or itself if there is neither."""
     return (
         AggregatedAlgorithm(algorithm, tuple(steps), rule)
         if steps or rule is not None

@@ -1,4 +1,4 @@
-"""What may stand between a client's update and the server.
+"""What happens to an update between a client and the server.
 
 A *step* acts on one client's reply before it leaves and on the mean of all replies when it has
 arrived. Steps see sums only, so memory stays flat in the number of clients, and every algorithm is
@@ -26,23 +26,23 @@ StepState: TypeAlias = PyTree
 
 
 class AggregationStep(eqx.Module):
-    """One step of a chain. What is not written does nothing."""
+    """One step of a chain; a method that is not overridden does nothing."""
 
     name: ClassVar[str]
-    """How the step is called in an experiment file."""
+    """The name of the step in an experiment file."""
 
     def init(self, params: Tree) -> StepState:
-        """What the step keeps at the server between rounds; every client receives it."""
+        """Return what the step keeps at the server between rounds; every client receives it."""
         return ()
 
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
-        """The reply as it leaves the client."""
+        """Return the reply as it leaves the client."""
         return reply
 
     def at_server(
         self, state: StepState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[Cohort, StepState]:
-        """The cohort as the next step, or the algorithm, shall see it."""
+        """Return the cohort as the next step, or the algorithm, sees it."""
         return cohort, state
 
     @property
@@ -63,12 +63,12 @@ class AggregationRule(eqx.Module):
     """Combines the replies of a round in place of their weighted mean."""
 
     name: ClassVar[str]
-    """How the rule is called in an experiment file."""
+    """The name of the rule in an experiment file."""
 
     @abstractmethod
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """One tree from many, which are stacked along the first axis of every leaf."""
+        """Return one tree from many, which are stacked along the first axis of every leaf."""
 
     def needs(self) -> int:
-        """The fewest replies the rule can combine."""
+        """Return the fewest replies that the rule can combine."""
         return 1

@@ -42,7 +42,7 @@ class TrimmedMean(AggregationRule):
     """Share of the values that is left out at each end, rounded down to whole clients."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"trim={self.trim} must be at least 0 and less than 0.5")
 
@@ -72,7 +72,7 @@ class Krum(AggregationRule):
     """How many of the best are averaged."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_at_least(0, byzantine=self.byzantine)
         require_at_least(1, selected=self.selected)
 
@@ -103,7 +103,7 @@ class GeometricMedian(AggregationRule):
     """ν: distances below this count as this."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_at_least(1, iterations=self.iterations)
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:

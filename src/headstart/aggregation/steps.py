@@ -33,7 +33,7 @@ class Clip(AggregationStep):
     """c."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(norm=self.norm)
 
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
@@ -58,7 +58,7 @@ class Quantise(AggregationStep):
     """r: the largest magnitude that is kept."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(range=self.range)
         if not 2 <= self.width <= 16:
             raise ConfigError(f"width={self.width} must lie between 2 and 16 bits")
@@ -106,7 +106,7 @@ class Noise(AggregationStep):
     """σ: standard deviation of what is added to the sum, in every coordinate."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(deviation=self.deviation)
 
     def at_server(

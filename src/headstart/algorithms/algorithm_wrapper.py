@@ -1,4 +1,4 @@
-"""An algorithm around another one: what is not changed is passed on."""
+"""An algorithm around another one: everything it does not change is delegated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headstart.trees import Tree
 
 
 class AlgorithmWrapper(Algorithm):
-    """Passes everything on that does not depend on the round; a final class does the rest."""
+    """Delegates everything that does not depend on the round; a final class adds the rest."""
 
     algorithm: Algorithm
 

@@ -67,7 +67,7 @@ class APFL(LocalTraining):
     """Whether each client learns its own λ_i."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(inner_lr=self.inner_lr)
         if isinstance(self.mixing, int | float) and not 0 <= self.mixing <= 1:
             raise ConfigError(f"mixing={self.mixing} must lie between 0 and 1")

@@ -10,7 +10,7 @@ The server keeps, beside the model φ, how far clients move (b) and how large th
 with b = ε², g = ζ² before the first round, so that training starts with step size ε/ζ, which is
 ``local_lr``. A coordinate in which clients agree on where to go gets a large step, one in which
 gradients are large but lead nowhere a small one. At test time a client refines φ with the learned
-η. ARUBA++ (``plus`` = c > 0) goes on learning there: g ← g + c∇f_i² after every step.
+η. ARUBA++ (``plus`` = c > 0) keeps learning there: g ← g + c∇f_i² after every step.
 
 Where their text is silent or does not fit: their sums run over tasks, one after the other; here a
 round is one task, and its clients enter by their mean, which is all the server sees. That weighs
@@ -68,7 +68,7 @@ class ARUBA(LocalTraining):
     """c of ARUBA++: how much a client's own gradients count at test time; 0 is ARUBA."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(zeta=self.zeta, power=self.power)
         if isinstance(self.plus, int | float) and not 0 <= self.plus < float("inf"):
             raise ConfigError(f"plus={self.plus} must be a number of at least 0")

@@ -89,7 +89,7 @@ class Averaging(PlainAdaptation):
     server_lr: float = 1.0
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(server_lr=self.server_lr, max_gradient_norm=self.max_gradient_norm)
         require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
         resolve_optimizer(self.local_optimizer, "local_optimizer")
@@ -206,5 +206,5 @@ class Averaging(PlainAdaptation):
     def personal_start(
         self, state: AveragingState, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> Tree:
-        """Everybody starts from w."""
+        """Start from w, like every client."""
         return state.params

@@ -1,4 +1,4 @@
-"""Replies that are all at hand, as the server sees them: for the readable and the real engine."""
+"""Replies that are all in memory, as the server sees them: for the reference engine and Flower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headstart.trees import Tree, add, apply_weight, divide_by_weight
 def build_cohort(
     replies: Sequence[Reply], *, asked: int, exist: int, rule: CombiningRule | None = None
 ) -> Cohort:
-    """Weighted means, summed in the order of the replies; or what the rule makes of them."""
+    """Return weighted means, summed in the order of the replies, or the result of the rule."""
     answered = jnp.int32(len(replies))
     if rule is not None:
         stacked: Reply = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
@@ -34,18 +34,18 @@ def build_cohort(
 def combine_replies(
     replies: Reply, rule: CombiningRule, *, answered: Int[Array, ""], asked: int, exist: int
 ) -> Cohort:
-    """What a rule makes of replies that are stacked along the first axis of every leaf."""
+    """Apply a rule to replies that are stacked along the first axis of every leaf."""
     parts = {name: rule.combine(*part) for name, part in replies.parts.items()}
     return Cohort(rule.combine(replies.update, replies.weight), parts, answered, asked, exist)
 
 
 def reply_arrays(reply: Reply) -> dict[str, Tree]:
-    """What a reply holds beside its weights: all that has to travel as arrays."""
+    """Return what a reply holds besides its weights: everything that is sent as arrays."""
     return {"update": reply.update, "parts": {name: p.value for name, p in reply.parts.items()}}
 
 
 def pack_update(content: dict[str, Tree], bits: int) -> dict[str, Tree]:
-    """The content with the update's whole numbers in as few bytes as they need."""
+    """Return the content with the update's whole numbers in as few bytes as they need."""
     kind = packed_dtype(bits)
     if kind is None:
         return content
@@ -53,7 +53,7 @@ def pack_update(content: dict[str, Tree], bits: int) -> dict[str, Tree]:
 
 
 def packed_dtype(bits: int) -> Any:
-    """The number type that holds whole numbers of so many bits; None: they are not whole."""
+    """Return the type of whole numbers of this many bits; None if numbers are not whole."""
     if bits >= 32:
         return None
     return jnp.int8 if bits <= 8 else jnp.int16

@@ -123,7 +123,7 @@ class Task(eqx.Module):
         return self.objective.loss(self.merge_frozen(params), batch)
 
     def merge_frozen(self, params: Tree) -> Tree:
-        """All parameters of the model, the frozen ones among them."""
+        """Return all parameters of the model, including the frozen ones."""
         return params if self.parts is None else eqx.combine(params, self.parts.frozen)
 
     def for_adaptation(self) -> Task:
@@ -231,17 +231,17 @@ class CombiningRule(Protocol):
     """Combines the replies of a round; see :mod:`headstart.aggregation`."""
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """One tree from many, which are stacked along the first axis of every leaf."""
+        """Return one tree from many, which are stacked along the first axis of every leaf."""
 
     def needs(self) -> int:
-        """The fewest replies the rule can combine."""
+        """Return the fewest replies that the rule can combine."""
 
 
 class Algorithm(eqx.Module):
     """The contract. See docs/adding-an-algorithm.md for a skeleton."""
 
     name: ClassVar[str]
-    """How the algorithm is called in an experiment file."""
+    """The name of the algorithm in an experiment file."""
     needs_memory: ClassVar[bool] = False
     """Whether a client keeps anything between rounds."""
 

@@ -13,7 +13,7 @@ from headstart.trees import Tree
 
 
 class LocalState(NamedTuple):
-    """The server only remembers where everybody started, and counts rounds."""
+    """The server keeps the common start and counts rounds."""
 
     params: Tree
     round: Int[Array, ""]

@@ -58,7 +58,7 @@ class LocalTraining(Algorithm):
     """Whether the server's mean counts clients equally or by their training examples."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(local_lr=self.local_lr)
         require_at_least(1, local_steps=self.local_steps)
         if self.local_epochs is not None:
@@ -122,7 +122,7 @@ class PlainAdaptation(LocalTraining):
     """α: step size of adaptation, in training (if any) and at test time."""
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_positive(inner_lr=self.inner_lr)
 
     def personal_step(self, personal: Tree, task: Task, key: PRNGKeyArray) -> Tree:
@@ -159,7 +159,7 @@ def _epochs(
 def resolve_optimizer(
     option: OptimizerOption, where: str
 ) -> Callable[..., optax.GradientTransformation] | None:
-    """From a step size to an Optax optimiser, by name or as given; None for none."""
+    """Return what turns a step size into an Optax optimiser; None for plain descent."""
     if option in (None, "none"):
         return None
     if isinstance(option, str):
@@ -177,5 +177,5 @@ def descend(w: Tree, d: Tree, step_size: Any) -> Tree:
 
 
 def advise_smaller(option: str, value: Any) -> str:
-    """The advice to try a tenth, and 0.1 at most."""
+    """Return the advice to try a tenth, and 0.1 at most."""
     return f"algorithm.{option}={min(value / 10, 0.1):g} (now {value:g})"

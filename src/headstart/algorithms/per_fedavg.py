@@ -47,7 +47,7 @@ class PerFedAvg(Averaging):
     """
 
     def __check_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_one_of(METHODS, method=self.method)
         require_at_least(0, inner_steps=self.inner_steps)
         require_positive(delta=self.delta)

@@ -48,8 +48,9 @@ app.add_typer(federate.app, name="federate")
 
 def main() -> None:
     """Entry point: 0 on success, 2 on bad input, 1 on failure; never a traceback for a mistake."""
-    use_compilation_cache()
-    use_all_cores()
+    if sys.argv[1:] not in ([], ["--help"]):  # help need not wait for JAX
+        use_compilation_cache()
+        use_all_cores()
     if sys.argv[1:2] != ["federate"]:  # there a server's word must not import a site's own files
         search_modules_in(Path())
     warnings.showwarning = _show_warning

@@ -1,4 +1,4 @@
-"""The steps partitions are made of: shuffle a class, deal it out, draw shares."""
+"""Building blocks of partitions: shuffle a class, distribute it, draw shares."""
 
 from __future__ import annotations
 

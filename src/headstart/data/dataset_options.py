@@ -202,7 +202,7 @@ def _default_partition(shared: DataOptions) -> str:
 
 
 def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
-    """An option of another partition or source gets told so; anything else its nearest match."""
+    """Refuse options that do not apply, naming the partition or source they belong to."""
     known = [*_SHARED, *option_names(cls)]
     for key in given:
         owners = [other for other, its in PARTITIONS.items() if key in option_names(its)]

@@ -1,4 +1,4 @@
-"""What there is to say about a data set before anybody trains on it."""
+"""A summary of a data set: clients, sizes, classes and columns."""
 
 from __future__ import annotations
 

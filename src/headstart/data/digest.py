@@ -36,7 +36,7 @@ class ArrayCard:
 
 
 def iterate_pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, np.ndarray]]:
-    """First row and content of one run of rows after the other, each of about so many bytes.
+    """Yield the first row and the content of runs of rows, of about ``size`` bytes each.
 
     >>> [(first, len(rows)) for first, rows in iterate_pieces(np.zeros((5, 2), np.int8), size=4)]
     [(0, 2), (2, 2), (4, 1)]
@@ -49,12 +49,14 @@ def iterate_pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, 
 
 
 def _give_back(array: np.ndarray) -> None:
-    """Pages of a file that were read stay in our memory until they are given back.
-
-    Only where nothing can be lost by it: in a map that cannot be written to.
-    """
-    if isinstance(array, np.memmap) and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
-        array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    """Release the pages of a read-only memory map: they stay in memory until then."""
+    if not (isinstance(array, np.memmap) and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED")):
+        return
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, mmap.mmap):
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def build_array_card(array: np.ndarray) -> ArrayCard:

@@ -117,7 +117,7 @@ def _unpacked_before(file: DataFile, path: Path) -> bytes | None:
 
 
 def _remember(file: DataFile, content: bytes) -> None:
-    """Put the unpacked file into the cache, whole or not at all; a full disk is no failure."""
+    """Put the unpacked file into the cache, whole or not at all; a full disk is not an error."""
     kept = cache() / file.folder / file.name
     if kept.is_file() and kept.stat().st_size == len(content):
         return

@@ -180,4 +180,4 @@ def _class_number(word: str, schema: Schema) -> int | None:
 def _check_range(frame: Frame, values: np.ndarray, count: int, what: str) -> None:
     wrong = (values < 0) | (values >= count) | (values != np.floor(values))
     if wrong.any():
-        raise DataError(f"{frame.path} has a {what} that is no whole number in 0 … {count - 1}")
+        raise DataError(f"{frame.path} has a {what} that is not a whole number in 0 … {count - 1}")

@@ -1,4 +1,4 @@
-"""A source's examples before they are given to clients."""
+"""A source's examples before they are distributed to clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pool:
         Without a partition: the source's own clients, or class groups of 20 clients (20 equal
         clients where labels are not classes).
         ``new_clients`` of the clients, drawn at random, are kept out of training and stand last.
-        A source that names its own new clients has all of them by default, or so many drawn.
+        A source that names its own new clients has all of them by default, or this many of them.
         Clients with fewer than ``min_examples`` examples are left out; without it they are an
         error. The seed alone decides; partition, choice of new clients and splits draw from three
         independent streams of it, so that changing one leaves the others as they were.
@@ -201,7 +201,7 @@ def check_split(test_fraction: float, min_examples: int | None, seed: int) -> No
 
 
 def count_held_out(size: int, fraction: float) -> int:
-    """How many of so many examples to hold out: at least one, and one stays to train on."""
+    """Return how many of ``size`` examples to hold out: at least one, and at most all but one."""
     return max(1, min(size - 1, round(fraction * size)))
 
 

@@ -140,7 +140,7 @@ class FederatedDataset:
         )
 
     def of(self, chosen: Sequence[int] | np.ndarray) -> FederatedDataset:
-        """Some clients as a data set of their own, none of them new; their examples are copied.
+        """Return some clients as a data set, none of them new; their examples are copied.
 
         >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
         >>> some = from_clients([one] * 5, Schema(shape=(1,), classes=2)).of([0, 4])
@@ -163,7 +163,7 @@ class FederatedDataset:
         )
 
     def digest(self) -> str:
-        """A fingerprint of all examples, of whose they are and of what they mean.
+        """Return a fingerprint of all examples, of their clients and of the schema.
 
         Data read in place have it stored, so that gigabytes need not be read.
         """
@@ -195,7 +195,7 @@ class FederatedDataset:
         return np.bincount(np.ravel(labels), minlength=self.schema.classes)
 
     def with_own_labels(self, seed: int = 0) -> FederatedDataset:
-        """Every client names the classes in its own way: a random permutation each.
+        """Return the data with each client's classes renamed by a random permutation.
 
         Then one common model cannot serve two clients, whatever it computes, and what can be
         shared is how to learn from few examples.
@@ -248,7 +248,7 @@ def from_clients(
     [2, 2]
     """
     if not clients:
-        raise DataError("there is no client; give at least one")
+        raise DataError("there are no clients; give at least one")
     for number, client in enumerate(clients):
         name = str(number) if names is None or number >= len(names) else names[number]
         _refuse_misfit(name, client, schema)
@@ -311,7 +311,7 @@ def _label_shape_fits(y: np.ndarray, schema: Schema) -> bool:
 
 
 def find_problems(data: FederatedDataset) -> list[str]:
-    """What makes the data unusable, each with the remedy; empty when all is well."""
+    """Return what makes the data unusable, each with the remedy; empty if nothing does."""
     return find_misfits(data) or find_bad_values(data)
 
 

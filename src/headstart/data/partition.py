@@ -1,4 +1,4 @@
-"""Ways to give the examples of one pool to clients.
+"""Ways to distribute the examples of one pool among clients.
 
 A partition is a small frozen dataclass: its fields are its options, in Python and in the
 experiment file alike. ``assign`` turns labels into one array of row numbers per client; all
@@ -207,7 +207,7 @@ class Shards:
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Sort, cut, shuffle the shards, hand them out."""
+        """Sort, cut, shuffle the shards, distribute them."""
         each = max(2, self.shards_per_client)
         refuse_too_many_clients(self.clients, labels, each=each, option="shards_per_client")
         shards = np.array_split(

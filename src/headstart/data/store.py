@@ -3,7 +3,7 @@
     x.npy  y.npy  offsets.npy  train_counts.npy    the arrays of ``FederatedDataset``, NumPy format
     store.json                                     what they mean, and the digest of each
 
-``store.json`` comes last and in one step: without it a folder is no data set. Values are checked
+``store.json`` comes last and in one step: without it a folder is not a data set. Values are checked
 while they are written, so opening reads headers and the two small arrays only, and what is larger
 than memory stays on the disk until a client's rows are asked for. Nothing is ever unpickled.
 """
@@ -321,7 +321,7 @@ def read_card(folder: Path) -> StoreCard:
 
 def _refuse_unfinished(folder: Path) -> NoReturn:
     if not folder.is_dir():
-        raise DataError(f"{folder} does not exist or is no folder; give one that holds {CARD}")
+        raise DataError(f"{folder} does not exist or is not a folder; give one that holds {CARD}")
     if is_store(folder):
         raise DataError(
             f"{folder} holds a data set whose writing was interrupted (no readable {CARD}); "

@@ -360,7 +360,7 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # zip, zlib, header and memory errors all mean the same here
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         if "pickle" in reason:  # NumPy would now advise to load it unsafely
-            reason = "it is no archive of plain arrays"
+            reason = "it is not an archive of plain arrays"
         raise DataError(
             f"{path} is not an NPZ file that can be read: {reason}; "
             "make one with numpy.savez(file, x=…, y=…)"

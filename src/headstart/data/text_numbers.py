@@ -1,4 +1,4 @@
-"""Words as numbers: how labels and names of clients are told apart and ordered."""
+"""Text as numbers: how labels and client names are distinguished and ordered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def number_words(words: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The different words in order, and each one's number; whole numbers are ordered as such."""
+    """Return the distinct words in order, and each word's number; whole numbers sort as numbers."""
     names, codes = np.unique(words, return_inverse=True)
     values = [v for v in map(parse_integer, names) if v is not None]
     if len(values) < len(names):
@@ -17,7 +17,7 @@ def number_words(words: np.ndarray) -> tuple[list[str], np.ndarray]:
 
 
 def parse_integer(text: str) -> int | None:
-    """The whole number a text says, also as 1.0, or None."""
+    """Return the whole number that a text says, also as 1.0, or None."""
     try:
         return int(text)
     except ValueError:
@@ -26,7 +26,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def parse_number(text: str) -> float | None:
-    """The number a text says, or None."""
+    """Return the number that a text says, or None."""
     try:
         return float(text)
     except ValueError:

@@ -39,12 +39,12 @@ class Parts:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is treated apart."""
+        """Whether the whole model is trained, adapted and shared."""
         return self.trained == EVERYTHING and self.adapted == EVERYTHING and not self.kept
 
 
 class TrainingSetup(NamedTuple):
-    """What an engine trains: an algorithm, its first parameters, and what is treated apart."""
+    """What an engine trains: an algorithm, its initial parameters, and the parts of the model."""
 
     algorithm: Algorithm
     params: Tree
@@ -54,7 +54,7 @@ class TrainingSetup(NamedTuple):
 def prepare_training(
     parts: Parts, model: Model, algorithm: Algorithm, key: PRNGKeyArray, examples: Examples
 ) -> TrainingSetup:
-    """The model's first parameters, divided as asked for."""
+    """Initialise the model's parameters and divide them as the parts say."""
     params = model.init(key, examples)
     if parts.everything:
         return TrainingSetup(algorithm, params, None)
@@ -78,7 +78,7 @@ def prepare_training(
 def prepare_algorithm(
     parts: Parts, model: Model, algorithm: Algorithm, examples: Examples
 ) -> Algorithm:
-    """The algorithm alone; no parameters are computed."""
+    """Return the algorithm alone; no parameters are computed."""
     found: list[Algorithm] = []
 
     def shapes() -> Tree:
@@ -93,7 +93,7 @@ def prepare_algorithm(
 def match_patterns(
     patterns: Sequence[str], labels: Sequence[str], head: Sequence[str] | None, option: str
 ) -> list[bool]:
-    """Which of the labels a pattern selects; a pattern that selects none is a mistake.
+    """Return which of the labels the patterns select; a pattern without a match is an error.
 
     >>> match_patterns(["body"], ["a.w", "b.w"], ["b.*"], "trained")
     [True, False]
@@ -119,5 +119,5 @@ def _matches(pattern: str, label: str, head: Sequence[str] | None) -> bool:
 
 
 def merge_frozen(params: Tree, parts: ModelParts | None) -> Tree:
-    """All parameters, the frozen ones among them."""
+    """Return all parameters, including the frozen ones."""
     return params if parts is None else eqx.combine(params, parts.frozen)

@@ -93,7 +93,7 @@ def algorithm_problems(
 
 
 def _until_stopped(check: Iterator[Problem]) -> Iterator[Problem]:
-    """The problems of a check, and what ended it if it cannot go on."""
+    """Yield the problems of a check, and what ended it if it cannot continue."""
     try:
         with report_errors_as_problems("rounds"):
             yield from check

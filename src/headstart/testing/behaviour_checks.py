@@ -22,7 +22,7 @@ from headstart.trees import Tree
 ROUNDS, PIECES = 4, (1, 2, 1)
 STEPS = 2
 ROUNDING = 1e-4
-"""Two programs for one formula may differ by so much after a few rounds in float32."""
+"""Two programs for one formula may differ by this much after a few rounds in float32."""
 KEY, OTHER_KEY = 3, 4
 SMALL, LARGE = 0, 3
 """Clients whose gradients are counted."""

@@ -50,7 +50,7 @@ class Bench(NamedTuple):
         return Task(objective, task.examples, task.start, task.count, task.most)
 
     def alone(self, client: int = 2) -> Task:
-        """A client's task in which everybody else's rows are spoiled."""
+        """Return a client's task in which the rows of all others are spoiled."""
         task = self.task(client)
         rows = jnp.arange(int(task.start), int(task.start + task.count))
 
@@ -82,7 +82,7 @@ def make_small_clients(largest_batch: int) -> FederatedDataset:
 
 
 def make_cohort(algorithm: Algorithm, reply: Reply) -> Cohort:
-    """A cohort in which everybody gave this reply."""
+    """Return a cohort in which every client gave this reply."""
     count = 1 if algorithm.rule is None else max(1, algorithm.rule.needs())
     return build_cohort([reply] * count, asked=count, exist=KNOWN, rule=algorithm.rule)
 

@@ -1,4 +1,4 @@
-"""What a check found: where, what, and what to do."""
+"""Problems that a check finds: where, what, and what to do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ContractError(AssertionError):
 
 
 class CheckStopped(Exception):
-    """A check that cannot go on, because of a problem that was found."""
+    """A check cannot continue because of a problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -45,7 +45,7 @@ class CheckStopped(Exception):
 
 @contextmanager
 def report_errors_as_problems(where: str) -> Iterator[None]:
-    """What is raised inside becomes a problem of this place."""
+    """Turn an exception inside the block into a problem of this place."""
     try:
         yield
     except CheckStopped:

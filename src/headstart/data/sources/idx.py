@@ -43,7 +43,7 @@ def images(content: bytes, name: str) -> np.ndarray:
 
 
 def labels(content: bytes, name: str, rows: int) -> np.ndarray:
-    """Classes 0…9, one for each of so many images."""
+    """Return the classes 0 … 9, one for each image."""
     values = parse(content, name, axes=1)
     if len(values) != rows:
         raise DataError(f"{name} has {len(values)} labels for {rows} images; download both again")

@@ -50,11 +50,11 @@ class Accuracy(Measure):
         return sums[..., 0] / count
 
     def chance(self, classes: int) -> float | None:
-        """One in so many."""
+        """Return 1 / classes."""
         return 1 / classes
 
     def check(self, sums: Sums, count: int) -> None:
-        """Nobody is right more often than there are examples."""
+        """Refuse more right answers than there are examples."""
         if (sums < 0).any() or (sums > count * (1 + SLACK)).any():
             raise DataError(f"claims more right predictions than its {count} held-out examples")
 
@@ -89,7 +89,7 @@ class BalancedAccuracy(_ByClass):
         return mean_where(right / there, there > 0)
 
     def chance(self, classes: int) -> float | None:
-        """One in so many."""
+        """Return 1 / classes."""
         return 1 / classes
 
 

@@ -73,7 +73,7 @@ class Measure(Metric, ABC):
     """Whether it says something about an answer that is always the same."""
 
     def width(self, outputs: int) -> int:
-        """How many numbers an example adds, for a model with so many outputs."""
+        """Return how many numbers an example adds for a model with this many outputs."""
         return 1
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Measure(Metric, ABC):
         """
 
     def chance(self, classes: int) -> float | None:
-        """What a random guess among so many classes reaches; None if that says nothing."""
+        """Return what a random guess among the classes scores; None if that says nothing."""
         return None
 
     def check(self, sums: Sums, count: int) -> None:
