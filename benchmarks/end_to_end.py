@@ -19,9 +19,9 @@ from benchmarks import cases
 from benchmarks.contestants.headstart_engine import algorithm_for, dataset, model_for, simulation
 from benchmarks.report import write_section
 from benchmarks.speed import machine
+from headstart._simulation.simulation import Progress, Simulation
 from headstart.data import write_store
 from headstart.machine import use_all_cores
-from headstart.simulation.simulation import Progress, Simulation
 
 ROUNDS, PIECE = 1000, 100
 RESULT = Path(__file__).parent / "results" / "end_to_end.json"
@@ -101,7 +101,7 @@ def command(plan: Path, out: Path, *, rounds: int) -> dict[str, Any]:
     """The summary of ``headstart run``."""
     words = ["run", str(plan), "--out", str(out), "--set", f"rounds={rounds}", "--no-report"]
     subprocess.run(
-        [sys.executable, "-m", "headstart.cli.main", *words],
+        [sys.executable, "-m", "headstart", *words],
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

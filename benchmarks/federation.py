@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import write_section
-from headstart.experiments.configuration import Experiment
-from headstart.flower.deploy.flower_processes import (
+from headstart._experiments.configuration import Experiment
+from headstart.flower._federation_config import LOOPBACK
+from headstart.flower.deploy._flower_processes import (
     end,
     free_port,
     register_sites,
@@ -29,11 +30,10 @@ from headstart.flower.deploy.flower_processes import (
     submit_app,
     write_connection,
 )
-from headstart.flower.deploy.local_trial import DEFAULT, start_sites
-from headstart.flower.deploy.new_federation import make_federation_of_clients
-from headstart.flower.federation_config import LOOPBACK
-from headstart.flower.server.run_record import EVENTS_FILE
-from headstart.records.federation_events import RoundEnded, follow_events
+from headstart.flower.deploy._local_trial import DEFAULT, start_sites
+from headstart.flower.deploy._new_federation import make_federation_of_clients
+from headstart.flower.server._run_record import EVENTS_FILE
+from headstart.records._federation_events import RoundEnded, follow_events
 
 TURNS, EXCHANGES = 2, 8
 RESULT = Path(__file__).parent / "results" / "federation.json"
@@ -158,7 +158,7 @@ def measure_exchanges(scratch: Path) -> tuple[list[float], list[float]]:
 
 def time_command(scratch: Path) -> dict[str, Any]:
     """Time ``headstart federate up`` with four clients and ten rounds."""
-    command = [sys.executable, "-m", "headstart.cli.main", "federate", "up", "--clients", "4"]
+    command = [sys.executable, "-m", "headstart", "federate", "up", "--clients", "4"]
     begin = time.monotonic()
     subprocess.run(
         [*command, "--out", str(scratch / "up")], check=True, capture_output=True, timeout=PATIENCE

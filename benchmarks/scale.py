@@ -27,8 +27,8 @@ from benchmarks import report
 from benchmarks.speed import ROOT, machine
 
 if TYPE_CHECKING:
-    from headstart.data.federated import FederatedDataset
-    from headstart.simulation.simulation import Simulation
+    from headstart._simulation.simulation import Simulation
+    from headstart.data._federated import FederatedDataset
 
 EXAMPLES, FEATURES, CLASSES = 20, 32, 10
 HIDDEN, BATCH, LOCAL_STEPS = (80, 60), 16, 5
@@ -68,10 +68,10 @@ Content = dict[str, Any]
 
 def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
     """Training of the first ``known`` clients, ``active`` in a round."""
+    from headstart._simulation.simulation import Simulation
     from headstart.algorithms import PerFedAvg
-    from headstart.data.federated import FederatedDataset
-    from headstart.models.mlp import mlp
-    from headstart.simulation.simulation import Simulation
+    from headstart.data._federated import FederatedDataset
+    from headstart.models._mlp import mlp
 
     offsets = data.offsets[: known + 1]
     first = FederatedDataset(
@@ -92,7 +92,7 @@ def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
 
 def costs(store: str, points: list[list[int]], repetitions: int, turn: float) -> Content:
     """Milliseconds of a round at each point, which take turns; every turn meets new clients."""
-    from headstart.data.store import open_store
+    from headstart.data._store import open_store
 
     data = open_store(store)
     runs = [simulation(data, known, active) for known, active in points]
@@ -137,7 +137,7 @@ def into_cache(store: str) -> None:
 
 def memory(store: str, known: int, active: int, rounds: int) -> Content:
     """Largest memory of a whole process that trains, compiling included, in MB."""
-    from headstart.data.store import open_store
+    from headstart.data._store import open_store
 
     with watched("self") as peak:
         time.sleep(2 * POLL)
@@ -234,7 +234,7 @@ def stored(folder: Path | None, clients: int) -> Iterator[Path]:
 
 def headstart(*arguments: str) -> subprocess.Popen[bytes]:
     """The product's own command line; what it says about its progress is shown."""
-    start = "from headstart.cli.main import main; main()"
+    start = "from headstart._cli.main import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", start, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
     )

@@ -32,8 +32,8 @@ from benchmarks import cases, report
 from benchmarks.cases import CASES, Case
 from benchmarks.contestants import headstart_engine as engine
 from benchmarks.speed import machine
-from headstart.simulation.rounds import run_rounds
-from headstart.simulation.simulation import Simulation
+from headstart._simulation.rounds import run_rounds
+from headstart._simulation.simulation import Simulation
 
 RUNS = (
     ("mlp-784", "first-order"),

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.diagnosis.pilot import Gain
-from headstart.experiments.configuration import Experiment
+from headstart._diagnosis.pilot import Gain
+from headstart._experiments.configuration import Experiment
 from studies import first_version, generalized, natural_clients, table1
 from studies.seed_statistics import FAILS, HOLDS, OPEN, Gap, gap, markdown_table, records_of_cell
 from studies.settings import algorithm

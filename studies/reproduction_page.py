@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headstart.atomic_files import write_bytes, write_text
+from headstart._atomic_files import write_bytes, write_text
 from headstart.report import Panel, draw_figure, render_figure
 from studies.registry import STUDIES
 from studies.seed_statistics import describe_seeds, markdown_table

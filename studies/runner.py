@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headstart.data.federated import FederatedDataset
-from headstart.diagnosis import Diagnosis, diagnose, reading_of
+from headstart._diagnosis import Diagnosis, diagnose, reading_of
+from headstart._experiments import Listener
+from headstart._experiments.comparison import slug
+from headstart._experiments.results import host_facts
+from headstart._experiments.run import Run
+from headstart._experiments.training import run_experiment, score_again
+from headstart.data._federated import FederatedDataset
 from headstart.errors import DivergedError
-from headstart.experiments import Listener
-from headstart.experiments.comparison import slug
-from headstart.experiments.results import host_facts
-from headstart.experiments.run import Run
-from headstart.experiments.training import run_experiment, score_again
 from headstart.records import RunSummary
 from studies.stored_results import Results
 from studies.study import Piece, Study

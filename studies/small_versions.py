@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.experiments.configuration import Experiment
+from headstart._experiments.configuration import Experiment
 from studies.study import Piece, Record
 
 ROUNDS, CLIENTS, BATCH, HIDDEN = 40, 10, 10, [16]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headstart.atomic_files import write_text
+from headstart._atomic_files import write_text
 from headstart.errors import InputError
 from studies.study import Piece, Record, Study
 

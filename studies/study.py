@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headstart.experiments.configuration import Experiment
+from headstart._experiments.configuration import Experiment
 from headstart.report import Panel
 
 ADDED_LATER = (("algorithm", "same_batch", False),)

@@ -18,10 +18,10 @@ from flower.federations import experiment, federation_in
 from test_docs import blocks
 
 from headstart import FedAvg, Local
+from headstart._experiments import RunDirectory, load_experiment, load_run, run_experiment
+from headstart._simulation import Simulation
 from headstart.errors import ConfigError
-from headstart.experiments import RunDirectory, load_experiment, load_run, run_experiment
 from headstart.flower.server import conduct
-from headstart.simulation import Simulation
 from headstart.testing import check_algorithm
 from headstart.trees import add
 

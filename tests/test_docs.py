@@ -12,8 +12,8 @@ import pytest
 
 import headstart as hs
 from benchmarks import report
+from headstart._experiments import Experiment
 from headstart.algorithms import ALGORITHMS
-from headstart.experiments import Experiment
 
 ROOT = Path(__file__).parent.parent
 

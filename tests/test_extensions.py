@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 from cli.test_cli import run as headstart
 
-from headstart import extensions
-from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
-from headstart.data import Schema, dataset_options
-from headstart.data import load as load_source
-from headstart.errors import ConfigError
-from headstart.experiments import Experiment, load_experiment
-from headstart.experiments.configuration import read_experiment
-from headstart.experiments.model_files import MODEL_FORMAT
-from headstart.extensions import (
+from headstart import _extensions as extensions
+from headstart._experiments import Experiment, load_experiment
+from headstart._experiments.configuration import read_experiment
+from headstart._experiments.model_files import MODEL_FORMAT
+from headstart._extensions import (
     available_names,
     find_extension,
     load_object,
@@ -26,7 +22,12 @@ from headstart.extensions import (
     require_subclass,
     search_modules_in,
 )
-from headstart.records.tensor_files import write_tensors
+from headstart.algorithms import ALGORITHMS, Algorithm, FedAvg
+from headstart.data import Schema
+from headstart.data import _dataset_options as dataset_options
+from headstart.data import load as load_source
+from headstart.errors import ConfigError
+from headstart.records._tensor_files import write_tensors
 
 MODULE = '''
 """An outsider's module."""
@@ -36,9 +37,9 @@ import jax.numpy as jnp
 from headstart import models
 from headstart.aggregation import AggregationRule, AggregationStep
 from headstart.algorithms import FedAvg
-from headstart.algorithms.averaging import Averaging
+from headstart.algorithms._averaging import Averaging
 from headstart.data import load
-from headstart.data.sources.source import Source
+from headstart.data.sources._source import Source
 
 class Unfinished(Averaging):
     """Has no direction."""
@@ -212,7 +213,7 @@ def test_entry_points_are_found_by_name(place: Path, monkeypatch: pytest.MonkeyP
 
 def test_importing_headstart_reads_no_entry_points() -> None:
     """Nor does it import what reads them."""
-    program = "import headstart.extensions, sys; assert 'importlib.metadata' not in sys.modules"
+    program = "import headstart._extensions, sys; assert 'importlib.metadata' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -1,4 +1,4 @@
-"""`headstart.first_layer` against the meta-gradient that writes everything out."""
+"""`headstart._first_layer` against the meta-gradient that writes everything out."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
 from headstart.meta import METHODS, MetaBatches, meta_value_and_gradient
-from headstart.models.cnn import cnn
-from headstart.models.mlp import mlp
+from headstart.models._cnn import cnn
+from headstart.models._mlp import mlp
 from headstart.models.objectives import Classification
 
 SHAPE, CLASSES, UNITS = (4, 6, 1), 3, 20

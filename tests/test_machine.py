@@ -59,8 +59,8 @@ def test_a_second_start_with_other_step_sizes_and_seed_compiles_nothing(tmp_path
     for number, more in enumerate(["", "--seed 5 --set algorithm.local_lr=0.02"]):
         words = f"run {small} {more} --out".split()
         command = [*words, str(tmp_path / str(number))]
-        python(f"import sys; sys.argv[1:] = {command}\nfrom headstart.cli.main import main\nmain()",
-               **environment)  # fmt: skip
+        start = "from headstart._cli.main import main; main()"
+        python(f"import sys; sys.argv[1:] = {command}; {start}", **environment)
         kept.append({path.name for path in cache.glob("*-cache")})
     assert len(kept[0]) > 3
     assert kept[1] == kept[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.experiments import load_experiment, run_experiment
+from headstart._experiments import load_experiment, run_experiment
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "mnist"
 

@@ -44,7 +44,7 @@ def test_the_tree_of_errors_is_complete() -> None:
     assert errors.__doc__ is not None
     drawn = set(re.findall(r"\b\w+(?:Error|Warning)\b", errors.__doc__))
     importlib.import_module("headstart.testing")
-    for module in ("headstart.flower.protocol.error_codes", "headstart.cli.main"):
+    for module in ("headstart.flower.protocol._error_codes", "headstart._cli.main"):
         pytest.importorskip(module)
     raised = {cls.__name__ for cls in _subclasses(HeadstartError)}
     assert {"HeadstartError", DataWarning.__name__, *raised} <= drawn

@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 import headstart as hs
-from headstart.cli.main import app
+from headstart._cli.main import app
+from headstart._experiments import load_run
+from headstart._simulation import Simulation
 from headstart.data import Schema, from_clients
-from headstart.data.dataset_options import build_dataset
-from headstart.data.store import open_store, write_store
+from headstart.data._dataset_options import build_dataset
+from headstart.data._store import open_store, write_store
 from headstart.errors import ConfigError, DataError
-from headstart.experiments import load_run
 from headstart.models import Regression
-from headstart.simulation import Simulation
 
 SLOPES = np.array([1.5, -2.0, 0.5])
 

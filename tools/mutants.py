@@ -43,7 +43,7 @@ TESTS = {
     "trees.py": ["tests/test_trees.py", "tests/parts", "tests/aggregation"],
     "aggregation": ["tests/algorithms/test_defaults.py", "tests/aggregation"],
     "algorithms": ["tests/algorithms", "tests/simulation/test_rounds.py"],
-    "simulation": ["tests/simulation", "tests/aggregation"],
+    "_simulation": ["tests/simulation", "tests/aggregation"],
 }
 """The tests that watch each part of the core."""
 

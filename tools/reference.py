@@ -29,6 +29,10 @@ PUBLIC = (
     "headstart.meta",
     "headstart.options",
     "headstart.trees",
+    "headstart.records",
+    "headstart.report",
+    "headstart.theory",
+    "headstart.heterogeneity",
 )
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 INTRODUCTION = """# Reference

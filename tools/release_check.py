@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-IN_WHEEL = ("headstart/py.typed", "headstart/cli/main.py", "headstart/report/templates/")
+IN_WHEEL = ("headstart/py.typed", "headstart/_cli/main.py", "headstart/report/templates/")
 IN_SDIST = ("src/headstart/py.typed", "studies/", "tests/", "docs/", "examples/", "Makefile")
 
 

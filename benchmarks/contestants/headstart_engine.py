@@ -12,17 +12,17 @@ import numpy as np
 from benchmarks import cases
 from benchmarks.cases import Case
 from benchmarks.contestants.counting import counted, gradients_of
+from headstart._simulation.simulation import Simulation
 from headstart.algorithms import FedAvg, PerFedAvg
-from headstart.algorithms.contract import Algorithm
-from headstart.data.federated import FederatedDataset
-from headstart.data.schema import Schema
+from headstart.algorithms._contract import Algorithm
+from headstart.data._federated import FederatedDataset
+from headstart.data._schema import Schema
 from headstart.machine import use_all_cores
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import Classification
-from headstart.models.cnn import cnn
-from headstart.models.mlp import mlp
-from headstart.models.model import Model
-from headstart.simulation.simulation import Simulation
+from headstart.models._cnn import cnn
+from headstart.models._mlp import mlp
+from headstart.models._model import Model
 from headstart.trees import size
 
 

@@ -20,10 +20,11 @@ from typing import Any
 import hospitals
 
 import headstart as hs
-from headstart.data.example_pool import Pool
+from headstart._experiments.configuration import load_experiment
+from headstart.data._example_pool import Pool
 from headstart.errors import HeadstartError
-from headstart.experiments.configuration import load_experiment
-from headstart.flower.deploy.flower_processes import (
+from headstart.flower._federation_config import LOOPBACK
+from headstart.flower.deploy._flower_processes import (
     Child,
     end,
     environment,
@@ -31,7 +32,6 @@ from headstart.flower.deploy.flower_processes import (
     last_line,
     start,
 )
-from headstart.flower.federation_config import LOOPBACK
 
 Words = Sequence[str | Path]
 DISTRIBUTIONS = 3
@@ -170,12 +170,12 @@ def stop(child: Child) -> None:
 
 def command(words: Words) -> list[str]:
     """Return the ``headstart`` command of the Python that runs this."""
-    return [sys.executable, "-m", "headstart.cli.main", *map(str, words)]
+    return [sys.executable, "-m", "headstart", *map(str, words)]
 
 
 def end_with_us(words: Sequence[str]) -> list[str]:
     """Return a command that ends with this process, even if that is killed."""
-    return [sys.executable, "-m", "headstart.flower.end_with_parent", str(os.getpid()), *words]
+    return [sys.executable, "-m", "headstart.flower._end_with_parent", str(os.getpid()), *words]
 
 
 def show(words: Words) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 import headstart as hs
-from headstart.atomic_files import write_text
-from headstart.data.example_files import write_examples
-from headstart.data.example_pool import Pool
-from headstart.data.federated import ClientData, FederatedDataset, from_clients
-from headstart.data.schema import Schema
+from headstart._atomic_files import write_text
+from headstart.data._example_files import write_examples
+from headstart.data._example_pool import Pool
+from headstart.data._federated import ClientData, FederatedDataset, from_clients
+from headstart.data._schema import Schema
 from headstart.errors import DataError
-from headstart.flower.federation_config import SiteConfig
-from headstart.flower.site.site_data import read_site_data
+from headstart.flower._federation_config import SiteConfig
+from headstart.flower.site._site_data import read_site_data
 
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"

@@ -19,7 +19,7 @@ from trials import (
     loss,
 )
 
-from headstart.data.example_pool import Pool
+from headstart.data._example_pool import Pool
 from studies.seed_statistics import Mean
 
 ROLES = {

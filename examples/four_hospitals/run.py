@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
-from headstart.atomic_files import write_json, write_text
-from headstart.data.example_pool import Pool
+from headstart._atomic_files import write_json, write_text
+from headstart._experiments.configuration import load_experiment
+from headstart.data._example_pool import Pool
 from headstart.errors import ConfigError, HeadstartError, OutputError
-from headstart.experiments.configuration import load_experiment
 from headstart.machine import use_compilation_cache
 from headstart.records import next_free
 

@@ -16,13 +16,13 @@ from typing import Any
 import hospitals
 import numpy as np
 
-from headstart.data.example_pool import Pool
-from headstart.data.federated import ClientData, FederatedDataset
-from headstart.data.schema import Schema
+from headstart._experiments.configuration import Experiment, build_algorithm
+from headstart._simulation.simulation import Simulation
+from headstart.data._example_pool import Pool
+from headstart.data._federated import ClientData, FederatedDataset
+from headstart.data._schema import Schema
 from headstart.errors import DivergedError
-from headstart.experiments.configuration import Experiment, build_algorithm
 from headstart.records import half_width
-from headstart.simulation.simulation import Simulation
 from studies.tuning import grid
 
 FEW = 20

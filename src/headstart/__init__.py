@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headstart import aggregation, algorithms, data, machine, models, testing
-    from headstart.aggregation import with_aggregation
-    from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
-    from headstart.errors import HeadstartError
-    from headstart.experiments import (
+    from headstart._experiments import (
         EarlyStopping,
         EvaluationOptions,
         Listener,
@@ -29,7 +26,10 @@ if TYPE_CHECKING:
         load_run,
         train,
     )
-    from headstart.experiments.comparison import Comparison, compare
+    from headstart._experiments.comparison import Comparison, compare
+    from headstart.aggregation import with_aggregation
+    from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
+    from headstart.errors import HeadstartError
     from headstart.meta import MetaBatches, meta_gradient
     from headstart.parts import Parts
 
@@ -71,11 +71,11 @@ _HOMES = {
     "headstart.errors": ("HeadstartError",),
     "headstart.meta": ("MetaBatches", "meta_gradient"),
     "headstart.parts": ("Parts",),
-    "headstart.experiments": (
+    "headstart._experiments": (
         *("EarlyStopping", "EvaluationOptions", "Listener", "PersonalModel", "Run"),
         *("load_model", "load_run", "train"),
     ),
-    "headstart.experiments.comparison": ("Comparison", "compare"),
+    "headstart._experiments.comparison": ("Comparison", "compare"),
 }
 
 

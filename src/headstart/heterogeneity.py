@@ -22,8 +22,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from headstart.data.federated import FederatedDataset
+from headstart.data._federated import FederatedDataset
 from headstart.options import require_at_least, require_one_of
+
+__all__ = [
+    "Distances",
+    "Similarity",
+    "estimate_similarity",
+    "label_bound",
+    "label_distributions",
+    "label_names",
+    "total_variation",
+    "wasserstein",
+]
 
 How = Literal["exact", "sliced"]
 EXACT_PAIRS, EXACT_EXAMPLES = 300, 128

@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 from jaxtyping import Array
 
+from headstart._first_layer import FirstLayer
 from headstart.errors import ConfigError
-from headstart.first_layer import FirstLayer
 from headstart.trees import Scalar, Tree, add, choose_leaves, scale, subtract, zeros_like
 
 __all__ = [

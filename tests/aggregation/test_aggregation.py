@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import tiny
 
+from headstart._experiments import Experiment
+from headstart._simulation import Simulation
+from headstart._simulation.reference import run_rounds_slowly
 from headstart.aggregation import (
     RULES,
     STEPS,
@@ -24,14 +27,11 @@ from headstart.aggregation import (
     TrimmedMean,
     with_aggregation,
 )
-from headstart.aggregation.chain import AT_CLIENT
+from headstart.aggregation._chain import AT_CLIENT
 from headstart.algorithms import Algorithm, FedAvg
-from headstart.algorithms.cohort import build_cohort
-from headstart.algorithms.contract import Cohort, Reply
+from headstart.algorithms._cohort import build_cohort
+from headstart.algorithms._contract import Cohort, Reply
 from headstart.errors import ConfigError
-from headstart.experiments import Experiment
-from headstart.simulation import Simulation
-from headstart.simulation.reference import run_rounds_slowly
 from headstart.trees import norm, scale
 
 KEY = jax.random.key(1)
@@ -180,7 +180,7 @@ def test_a_rule_that_cannot_be_paid_is_refused(monkeypatch: pytest.MonkeyPatch) 
             tiny.MODEL,
             with_aggregation(FedAvg(**tiny.COMMON), (), Krum(byzantine=2)),
         )
-    monkeypatch.setattr("headstart.simulation.simulation.MOST_FOR_RULE", 10)
+    monkeypatch.setattr("headstart._simulation.simulation.MOST_FOR_RULE", 10)
     with pytest.raises(ConfigError, match="needs all 5 replies of a round at once"):
         Simulation(
             tiny.federation(), tiny.MODEL, with_aggregation(FedAvg(**tiny.COMMON), (), Median())

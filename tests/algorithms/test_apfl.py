@@ -11,12 +11,12 @@ import pytest
 import tiny
 from jax.flatten_util import ravel_pytree
 
+from headstart._simulation import Federation
 from headstart.algorithms import APFL, Local, Task
-from headstart.algorithms.cohort import build_cohort
-from headstart.algorithms.contract import Sent
+from headstart.algorithms._cohort import build_cohort
+from headstart.algorithms._contract import Sent
 from headstart.errors import ConfigError
 from headstart.models import Classification
-from headstart.simulation import Federation
 from headstart.trees import add
 
 KEY = jax.random.key(7)

@@ -11,12 +11,12 @@ import pytest
 import tiny
 from jax.flatten_util import ravel_pytree
 
+from headstart._simulation import Federation
 from headstart.algorithms import ARUBA, Algorithm, FedAvg, Task
-from headstart.algorithms.aruba import step_sizes
-from headstart.algorithms.cohort import build_cohort
+from headstart.algorithms._aruba import step_sizes
+from headstart.algorithms._cohort import build_cohort
 from headstart.errors import ConfigError
 from headstart.models import Classification
-from headstart.simulation import Federation
 
 KEY = jax.random.key(7)
 

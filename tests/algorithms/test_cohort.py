@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from headstart.algorithms.cohort import pack_update, packed_dtype, weighted_mean
-from headstart.algorithms.contract import Part
+from headstart.algorithms._cohort import pack_update, packed_dtype, weighted_mean
+from headstart.algorithms._contract import Part
 
 
 @pytest.mark.parametrize(

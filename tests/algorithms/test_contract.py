@@ -11,8 +11,8 @@ import tiny
 from headstart.algorithms import ALGORITHMS, Algorithm
 from headstart.errors import ConfigError
 from headstart.testing import algorithm_problems
-from headstart.testing.behaviour_checks import count_gradients
-from headstart.testing.bench import Bench
+from headstart.testing._behaviour_checks import count_gradients
+from headstart.testing._bench import Bench
 
 grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
 

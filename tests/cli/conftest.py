@@ -17,7 +17,7 @@ def start() -> Iterator[Start]:
 
     def start_command(*words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "headstart.cli.main", *words],
+            [sys.executable, "-m", "headstart", *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
         )  # fmt: skip
         started.append(process)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headstart.cli.main import app, main
-from headstart.experiments import load_experiment
+from headstart._cli.main import app, main
+from headstart._experiments import load_experiment
 
 COMMANDS = (
     *(

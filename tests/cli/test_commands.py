@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli.test_cli import run
 
-from headstart.atomic_files import write_text
+from headstart._atomic_files import write_text
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -114,7 +114,7 @@ def test_a_documented_command_works(
     if "plan my.toml --epsilon" in words:
         words += " --clients 4 --examples 8"
     if "--devices" in words:  # too late in a process where JAX runs already
-        program = [sys.executable, "-m", "headstart.cli.main"]
+        program = [sys.executable, "-m", "headstart"]
         ended = subprocess.run([*program, *shlex.split(words)[1:]], capture_output=True)
         assert ended.returncode == 0, ended.stderr
         return
@@ -146,7 +146,7 @@ def test_the_default_run_may_be_four_times_longer(
 
 
 def test_other_data_do_not_inherit_the_steps_of_the_demo() -> None:
-    from headstart.experiments import Experiment, load_experiment
+    from headstart._experiments import Experiment, load_experiment
 
     for setting in ("data.source=digits", "data.partition=iid"):
         key, _, value = setting.partition("=")

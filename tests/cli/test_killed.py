@@ -81,7 +81,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     limited = (
         "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); "
-        "runpy.run_module('headstart.cli.main', run_name='__main__')"
+        "runpy.run_module('headstart', run_name='__main__')"
     )
     words = ["run", "--no-report", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run")]
     done = subprocess.run(

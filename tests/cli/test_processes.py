@@ -15,9 +15,9 @@ from cli.commands import PATIENCE, Start
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from headstart.cli import main
-from headstart.cli.main import app
-from headstart.cli.processes import free_port
+from headstart._cli import main
+from headstart._cli.main import app
+from headstart._cli.processes import free_port
 from headstart.errors import ConfigError
 
 RUN = ["run", "--no-report"]

@@ -9,14 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headstart.data.downloads import DataFile
+from headstart.data._downloads import DataFile
 from headstart.data.sources import (
-    cifar10,
-    fashion_mnist,
-    heart_disease,
-    mnist,
-    qmnist_writers,
-    wisdm,
+    _cifar10 as cifar10,
+)
+from headstart.data.sources import (
+    _fashion_mnist as fashion_mnist,
+)
+from headstart.data.sources import (
+    _heart_disease as heart_disease,
+)
+from headstart.data.sources import (
+    _mnist as mnist,
+)
+from headstart.data.sources import (
+    _qmnist_writers as qmnist_writers,
+)
+from headstart.data.sources import (
+    _wisdm as wisdm,
 )
 
 

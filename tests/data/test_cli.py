@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from headstart.cli.data import app
+from headstart._cli.data import app
 from headstart.data import SOURCES, read_examples
-from headstart.data.dataset_options import build_dataset
+from headstart.data._dataset_options import build_dataset
 from headstart.errors import ConfigError, DataError, HeadstartError, InputError, OutputError
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from headstart.data import read_examples, read_folder, read_table
-from headstart.data.dataset_options import build_dataset, resolve_data_options
-from headstart.data.dataset_summary import describe
-from headstart.data.schema import Schema
-from headstart.data.schema_matching import match_inputs, match_labels
+from headstart.data._dataset_options import build_dataset, resolve_data_options
+from headstart.data._dataset_summary import describe
+from headstart.data._schema import Schema
+from headstart.data._schema_matching import match_inputs, match_labels
 from headstart.errors import DataError, DataWarning
 
 RNG = np.random.default_rng(0)

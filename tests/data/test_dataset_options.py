@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.data.dataset_options import build_dataset, resolve_data_options
-from headstart.data.partition import PARTITIONS
+from headstart.data._dataset_options import build_dataset, resolve_data_options
+from headstart.data._partition import PARTITIONS
 from headstart.data.sources import SOURCES
 from headstart.errors import ConfigError, DataError, HeadstartError
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from headstart.data import Schema, describe, from_clients
-from headstart.data.dataset_summary import count_classes
+from headstart.data._dataset_summary import count_classes
 
 
 def test_numbers_of_a_small_data_set() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headstart.data import downloads
-from headstart.data.downloads import DataFile
+from headstart.data import _downloads as downloads
+from headstart.data._downloads import DataFile
 from headstart.errors import DataError
 
 CONTENT = b"some numbers\n" * 100

@@ -15,7 +15,7 @@ def test_all_names_are_there_and_sorted() -> None:
 def test_importing_loads_nothing_heavy() -> None:
     heavy = ("sklearn", "pandas", "pyarrow", "pooch", "pydantic", "scipy", "platformdirs")
     code = (
-        "import sys, headstart.data, headstart.data.dataset_options, headstart.cli.data;"
+        "import sys, headstart.data, headstart.data._dataset_options, headstart._cli.data;"
         f"sys.exit(' '.join(m for m in {heavy} if m in sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

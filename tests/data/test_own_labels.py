@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.data import class_groups, dataset_options, load
+from headstart.data import _dataset_options as dataset_options
+from headstart.data import class_groups, load
 
 
 def test_every_client_gets_a_permutation_of_its_own() -> None:

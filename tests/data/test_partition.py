@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.data.partition import (
+from headstart.data._partition import (
     PARTITIONS,
     Rows,
     class_groups,

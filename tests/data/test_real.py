@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headstart.data import Pool, load
-from headstart.data.dataset_options import build_dataset
+from headstart.data._dataset_options import build_dataset
 from headstart.data.sources import SOURCES
 
 pytestmark = pytest.mark.data

@@ -15,15 +15,31 @@ from data import makers
 
 from headstart.data import SOURCES, load
 from headstart.data.sources import (
-    cifar10,
-    digits,
-    fashion_mnist,
-    heart_disease,
-    idx,
-    mnist,
-    qmnist_writers,
-    shakespeare,
-    wisdm,
+    _cifar10 as cifar10,
+)
+from headstart.data.sources import (
+    _digits as digits,
+)
+from headstart.data.sources import (
+    _fashion_mnist as fashion_mnist,
+)
+from headstart.data.sources import (
+    _heart_disease as heart_disease,
+)
+from headstart.data.sources import (
+    _idx as idx,
+)
+from headstart.data.sources import (
+    _mnist as mnist,
+)
+from headstart.data.sources import (
+    _qmnist_writers as qmnist_writers,
+)
+from headstart.data.sources import (
+    _shakespeare as shakespeare,
+)
+from headstart.data.sources import (
+    _wisdm as wisdm,
 )
 from headstart.errors import ConfigError, DataError
 

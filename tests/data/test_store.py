@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.data import FederatedDataset, Schema, StoreWriter, digest, open_store, write_store
-from headstart.data.dataset_options import build_dataset, resolve_data_options
-from headstart.data.digest import ArrayCard, combine_digests
-from headstart.data.federated import find_bad_values, from_clients
-from headstart.data.store import ARRAYS, StoreCard, is_store, verify
+from headstart.data import FederatedDataset, Schema, StoreWriter, open_store, write_store
+from headstart.data import _digest as digest
+from headstart.data._dataset_options import build_dataset, resolve_data_options
+from headstart.data._digest import ArrayCard, combine_digests
+from headstart.data._federated import find_bad_values, from_clients
+from headstart.data._store import ARRAYS, StoreCard, is_store, verify
 from headstart.errors import ConfigError, DataError, OutputError
 
 counts = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=12)

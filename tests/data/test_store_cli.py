@@ -10,7 +10,7 @@ import pytest
 from data.test_cli import run
 
 from headstart.data import Synthetic, open_store
-from headstart.data.dataset_options import build_dataset
+from headstart.data._dataset_options import build_dataset
 from headstart.errors import ConfigError, DataError, HeadstartError, OutputError
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_store_fails_the_check(tmp_path: Path) -> None:
 def test_long_work_says_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("headstart.experiments.progress.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("headstart._experiments.progress.PLAIN_SECONDS", 0.0)
     arguments: list[Any] = ["synthetic", "--clients", 600, "--features", 2]
     text = run(*arguments, "--out", tmp_path / "s")
     assert "making clients: 256 of 600" in text and "s left" in text

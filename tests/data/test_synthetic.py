@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from headstart.data import StoreWriter, Synthetic, load, open_store
-from headstart.data.dataset_options import build_dataset, resolve_data_options
-from headstart.data.sources.synthetic import BLOCK, Block
+from headstart.data._dataset_options import build_dataset, resolve_data_options
+from headstart.data.sources._synthetic import BLOCK, Block
 from headstart.errors import ConfigError
 
 ALPHA, BETA = 4.0, 9.0

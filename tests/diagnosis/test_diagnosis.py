@@ -12,24 +12,24 @@ import pytest
 from browser import browse, complaints
 from typer.testing import CliRunner
 
-from headstart.cli.diagnose import _show as show
-from headstart.cli.main import app
-from headstart.data import FederatedDataset, Schema, from_clients
-from headstart.diagnosis import Diagnosis, diagnose, reading_of
-from headstart.diagnosis.diagnosis_page import (
+from headstart._cli.diagnose import _show as show
+from headstart._cli.main import app
+from headstart._diagnosis import Diagnosis, diagnose, reading_of
+from headstart._diagnosis.diagnosis_page import (
     diagnosis_page,
     gammas_table,
     order_of,
     write_diagnosis,
 )
-from headstart.diagnosis.measuring import some_clients
-from headstart.diagnosis.pilot import Pilot, gain
+from headstart._diagnosis.measuring import some_clients
+from headstart._diagnosis.pilot import Pilot, gain
+from headstart._experiments.configuration import Experiment
+from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.errors import DataError, HeadstartError
-from headstart.experiments.configuration import Experiment
 from headstart.heterogeneity import Distances
 from headstart.records import half_width
 from headstart.report import PageSection, Table
-from headstart.report.charts import Chart
+from headstart.report._charts import Chart
 
 SMALL: dict[str, Any] = {
     "rounds": 10,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headstart.cli.main import app
+from headstart._cli.main import app
+from headstart._experiments.configuration import Experiment
 from headstart.errors import ConfigError, InputError
-from headstart.experiments.configuration import Experiment
 from headstart.records import read_run
-from headstart.report.curves import run_stationarity
-from headstart.report.run_charts import stationarity_chart
+from headstart.report._curves import run_stationarity
+from headstart.report._run_charts import stationarity_chart
 
 TABLE: dict[str, Any] = {
     "rounds": 4,

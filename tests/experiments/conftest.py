@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 
-from headstart.experiments import Experiment
+from headstart._experiments import Experiment
 
 
 @pytest.fixture(scope="session")

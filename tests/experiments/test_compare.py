@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headstart._experiments import Experiment, Listener
+from headstart._experiments.comparison import compare_experiments, slug
 from headstart.errors import ConfigError
-from headstart.experiments import Experiment, Listener
-from headstart.experiments.comparison import compare_experiments, slug
 from headstart.report import comparison_table
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headstart._experiments import Experiment, load_experiment
+from headstart._experiments.configuration import DEFAULT, apply_setting
 from headstart.algorithms import ALGORITHMS
 from headstart.errors import ConfigError, HeadstartError
-from headstart.experiments import Experiment, load_experiment
-from headstart.experiments.configuration import DEFAULT, apply_setting
 from headstart.models import MODELS
 
 

@@ -17,9 +17,7 @@ import pytest
 import tiny
 
 import headstart as hs
-from headstart.aggregation import AggregationStep, Clip, Median, with_aggregation
-from headstart.errors import ConfigError, DataError, InputError, OutputError
-from headstart.experiments import (
+from headstart._experiments import (
     EarlyStopping,
     EvaluationOptions,
     Listener,
@@ -28,10 +26,12 @@ from headstart.experiments import (
     load_run,
     run_experiment,
 )
-from headstart.experiments.adaptation import _personalize
-from headstart.experiments.configuration import read_experiment
-from headstart.experiments.personalization import personalize_client
-from headstart.experiments.prediction import predict_file
+from headstart._experiments.adaptation import _personalize
+from headstart._experiments.configuration import read_experiment
+from headstart._experiments.personalization import personalize_client
+from headstart._experiments.prediction import predict_file
+from headstart.aggregation import AggregationStep, Clip, Median, with_aggregation
+from headstart.errors import ConfigError, DataError, InputError, OutputError
 from headstart.parts import Parts
 from headstart.records import Evaluation
 from headstart.trees import leaf_names, scale
@@ -171,7 +171,7 @@ def test_filling_up_rows_changes_no_draw() -> None:
     own = tiny.federation().client(6)
     mine = run.personalize(own.x_train[:5], own.y_train[:5], steps=3)
     w = run.params
-    from headstart.keys import Keys
+    from headstart._keys import Keys
 
     key = Keys.from_seed(0).adaptation_root
     x, y = own.x_train[:5], own.y_train[:5]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headstart._experiments.configuration import Experiment
+from headstart._experiments.search import Trial, search, settings
 from headstart.errors import ConfigError, DivergedError
-from headstart.experiments.configuration import Experiment
-from headstart.experiments.search import Trial, search, settings
 
 TABLE: dict[str, Any] = {
     "participation": 0.5,

@@ -14,6 +14,17 @@ import pytest
 import tiny
 
 import headstart as hs
+from headstart._experiments import (
+    Experiment,
+    Listener,
+    RunDirectory,
+    load_run,
+    results,
+    run_experiment,
+)
+from headstart._experiments.personalization import personalize_file
+from headstart._simulation.constant import constant_answer
+from headstart._simulation.scoring import Scores
 from headstart.errors import (
     CheckpointError,
     ConfigError,
@@ -22,20 +33,9 @@ from headstart.errors import (
     InputError,
     OutputError,
 )
-from headstart.experiments import (
-    Experiment,
-    Listener,
-    RunDirectory,
-    load_run,
-    results,
-    run_experiment,
-)
-from headstart.experiments.personalization import personalize_file
 from headstart.models import Classification
 from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
-from headstart.records.checkpoint import checkpoint_files
-from headstart.simulation.constant import constant_answer
-from headstart.simulation.scoring import Scores
+from headstart.records._checkpoint import checkpoint_files
 
 
 class StopAt(Listener):
@@ -296,7 +296,7 @@ def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.Monk
     wanted = np.mean([np.mean(c.y_test == np.bincount(c.y_train).argmax()) for c in clients])
     constant = constant_answer(Classification(tiny.MODEL, data.schema), data, range(5))
     assert constant is not None and constant.value == pytest.approx(wanted)
-    monkeypatch.setattr("headstart.simulation.constant.NUMBERS", 40)  # ten examples at a time
+    monkeypatch.setattr("headstart._simulation.constant.NUMBERS", 40)  # ten examples at a time
     assert constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
     for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
         scores = scores_of(np.full((5, 2), accuracy))

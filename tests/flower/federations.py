@@ -8,9 +8,9 @@ from typing import Any
 
 from flower.local_grid import LocalGrid
 
-from headstart.experiments.configuration import Experiment
-from headstart.flower.deploy.federation_folder import write_federation, write_site_data
-from headstart.flower.federation_config import FederationConfig
+from headstart._experiments.configuration import Experiment
+from headstart.flower._federation_config import FederationConfig
+from headstart.flower.deploy._federation_folder import write_federation, write_site_data
 from headstart.flower.site.client_app import app
 
 TABLE: dict[str, Any] = {

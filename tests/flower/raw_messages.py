@@ -10,8 +10,8 @@ import numpy as np
 from flwr.app import Message
 from safetensors.numpy import load, save
 
-from headstart.flower.protocol.flower_records import from_records, to_records
-from headstart.flower.protocol.messages import PROTOCOL
+from headstart.flower.protocol._flower_records import from_records, to_records
+from headstart.flower.protocol._messages import PROTOCOL
 
 
 @dataclass(frozen=True)

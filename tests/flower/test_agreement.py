@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flower.federations import experiment, federation_in
 
+from headstart._experiments import load_run, run_experiment
+from headstart._experiments.configuration import Experiment
 from headstart.algorithms import ALGORITHMS
-from headstart.experiments import load_run, run_experiment
-from headstart.experiments.configuration import Experiment
 from headstart.flower.server import conduct
-from headstart.flower.site.site_personalization import personalize_site
+from headstart.flower.site._site_personalization import personalize_site
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "per-fedavg": {"method": "hessian-free", "inner_steps": 2},

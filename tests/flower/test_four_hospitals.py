@@ -15,17 +15,17 @@ import pytest
 from flower.local_grid import LocalGrid
 from scipy.stats import t
 
-from headstart.data.example_pool import Pool
-from headstart.data.sources.heart_disease import FEATURES, HOSPITALS, parse
+from headstart._experiments.configuration import Experiment, load_experiment
+from headstart._experiments.personalization import split_rows
+from headstart.data._example_pool import Pool
+from headstart.data.sources._heart_disease import FEATURES, HOSPITALS, parse
 from headstart.errors import ConfigError, DataError, OutputError
-from headstart.experiments.configuration import Experiment, load_experiment
-from headstart.experiments.personalization import split_rows
-from headstart.flower.deploy.federation_folder import write_federation
-from headstart.flower.federation_config import FederationConfig, SiteConfig
+from headstart.flower._federation_config import FederationConfig, SiteConfig
+from headstart.flower.deploy._federation_folder import write_federation
 from headstart.flower.server import conduct
+from headstart.flower.site._site_data import read_site_data
+from headstart.flower.site._site_personalization import personalize_site
 from headstart.flower.site.client_app import app
-from headstart.flower.site.site_data import read_site_data
-from headstart.flower.site.site_personalization import personalize_site
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "four_hospitals"))
 federated, hospitals, trials, run, result_tables = (

@@ -20,10 +20,12 @@ import pytest
 import tomli_w
 from flower.federations import experiment
 
-from headstart.experiments import load_run, run_experiment
-from headstart.experiments.configuration import Experiment
-from headstart.flower.deploy.certificates import make_certificates, make_site_key
-from headstart.flower.deploy.flower_processes import (
+from headstart._experiments import load_run, run_experiment
+from headstart._experiments.configuration import Experiment
+from headstart.flower._federation_config import FederationConfig, SiteConfig
+from headstart.flower._federation_errors import WorkerError
+from headstart.flower.deploy._certificates import make_certificates, make_site_key
+from headstart.flower.deploy._flower_processes import (
     end,
     flwr,
     free_port,
@@ -32,12 +34,10 @@ from headstart.flower.deploy.flower_processes import (
     start_server,
     write_connection,
 )
-from headstart.flower.federation_config import FederationConfig, SiteConfig
-from headstart.flower.federation_errors import WorkerError
-from headstart.flower.protocol.encoding import encode
-from headstart.flower.protocol.messages import WireMessage
-from headstart.flower.site.order_execution import Site, read_order
-from headstart.flower.site.worker_socket import AnswerBytes, listen
+from headstart.flower.protocol._encoding import encode
+from headstart.flower.protocol._messages import WireMessage
+from headstart.flower.site._order_execution import Site, read_order
+from headstart.flower.site._worker_socket import AnswerBytes, listen
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 PLAN: dict[str, Any] = {
@@ -50,7 +50,7 @@ PATIENCE = 400.0
 
 
 def headstart(*words: str) -> list[str]:
-    return [sys.executable, "-m", "headstart.cli.main", *words]
+    return [sys.executable, "-m", "headstart", *words]
 
 
 def test_a_whole_federation_gives_the_simulations_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from flax import linen, nnx
 
 from headstart import models
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, meta_gradient
 from headstart.models import Classification, Examples

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from headstart import models
-from headstart.data.schema import Schema
-from headstart.models.char_lstm import LSTM
-from headstart.models.cnn import Convolution
+from headstart.data._schema import Schema
+from headstart.models._char_lstm import LSTM
+from headstart.models._cnn import Convolution
 
 TEXT = Schema(shape=(6,), classes=4, vocabulary=5)
 

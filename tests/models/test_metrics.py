@@ -15,7 +15,7 @@ from headstart import models
 from headstart.data import Schema
 from headstart.errors import ConfigError, DataError
 from headstart.models import Classification, MultiLabel, Objective, Regression, make_objective
-from headstart.models.objectives.classification import AUC, AUC_BINS, CALIBRATION_BINS
+from headstart.models.objectives._classification import AUC, AUC_BINS, CALIBRATION_BINS
 
 EXAMPLES = 400
 NUMBERS = Schema(shape=(2,), target="number")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from headstart import models, options
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
 from headstart.errors import ConfigError
-from headstart.models import MODELS, Classification, layers
+from headstart.models import MODELS, Classification
+from headstart.models import _layers as layers
 from headstart.trees import add, dot, leaf_names, size
 
 TABLE = Schema(shape=(5,), classes=3)

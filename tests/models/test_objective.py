@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from headstart import models
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
 from headstart.models import Classification, Score
 
 TABLE = Schema(shape=(3,), classes=3)

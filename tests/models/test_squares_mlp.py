@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from headstart import models
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
 from headstart.models import Classification
 
 SCHEMA = Schema(shape=(4, 5, 1), classes=3)

@@ -12,16 +12,16 @@ import pytest
 import tiny
 from jax.flatten_util import ravel_pytree
 
+from headstart._simulation import Simulation
+from headstart._simulation.reference import run_rounds_slowly
 from headstart.aggregation import Quantise, with_aggregation
 from headstart.algorithms import APFL, FedAvg, Local, PerFedAvg
-from headstart.algorithms.local_training import descend
+from headstart.algorithms._local_training import descend
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, meta_value_and_gradient
 from headstart.models import MODELS, cnn, logistic, mlp
-from headstart.models.model import find_head
+from headstart.models._model import find_head
 from headstart.parts import Parts, prepare_training
-from headstart.simulation import Simulation
-from headstart.simulation.reference import run_rounds_slowly
 from headstart.trees import leaf_names, norm, size, subtract
 
 MODEL = mlp([6, 5])

@@ -10,18 +10,18 @@ import pytest
 import tiny
 from safetensors.numpy import save
 
-from headstart import atomic_files
+from headstart import _atomic_files as atomic_files
+from headstart._simulation import Progress
+from headstart._simulation.simulation import LOSS
 from headstart.errors import CheckpointError, OutputError
 from headstart.records import BeforeAfter, Evaluation, GroupScores, ScoreSummary, describe
-from headstart.records.checkpoint import (
+from headstart.records._checkpoint import (
     Checkpoint,
     checkpoint_files,
     load_checkpoint,
     load_newest,
     save_checkpoint,
 )
-from headstart.simulation import Progress
-from headstart.simulation.simulation import LOSS
 
 SCORES = GroupScores(
     metrics={"accuracy": BeforeAfter(before=describe([0.5]), after=describe([1.0]))}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headstart._metric import Metric
 from headstart.errors import InputError
-from headstart.metric import Metric
 from headstart.records import (
     AdaptationCurves,
     BeforeAfter,
@@ -37,9 +37,9 @@ from headstart.records import (
     read_run,
     write_comparison,
 )
-from headstart.records.base import VersionedRecord
-from headstart.records.client_result import clients_from_csv, clients_to_csv
-from headstart.records.federation_events import Evaluated, Notice, RoundEnded, parse_event
+from headstart.records._base import VersionedRecord
+from headstart.records._client_result import clients_from_csv, clients_to_csv
+from headstart.records._federation_events import Evaluated, Notice, RoundEnded, parse_event
 
 OLD = Path(__file__).parents[1] / "experiments" / "version-0.1"
 RMSE, R2 = Metric("rmse", "lower"), Metric("r2")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from headstart.records import StoredComparison, StoredRun, read_comparison, read_run
-from headstart.report.charts import Panel, figures_of
-from headstart.report.curves import method_learning, method_loss, run_learning
-from headstart.report.matplotlib_backend import draw_figure, save_figures, spread_apart
-from headstart.report.page_files import page_of
-from headstart.report.palette import COLOURS, method_styles
-from headstart.report.plotly_backend import plotly_panel
-from headstart.report.side_by_side import combine_runs
+from headstart.report._charts import Panel, figures_of
+from headstart.report._curves import method_learning, method_loss, run_learning
+from headstart.report._matplotlib_backend import draw_figure, save_figures, spread_apart
+from headstart.report._page_files import page_of
+from headstart.report._palette import COLOURS, method_styles
+from headstart.report._plotly_backend import plotly_panel
+from headstart.report._side_by_side import combine_runs
 
 Maker = Callable[..., Path]
 

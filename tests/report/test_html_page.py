@@ -9,9 +9,9 @@ import pytest
 from browser import browse, complaints
 
 from headstart.records import read_comparison, read_run
-from headstart.report.comparison_page import comparison_page
-from headstart.report.html_page import render_html
-from headstart.report.run_page import run_page
+from headstart.report._comparison_page import comparison_page
+from headstart.report._html_page import render_html
+from headstart.report._run_page import run_page
 
 Maker = Callable[..., Path]
 PROD = """<script>

@@ -16,9 +16,9 @@ import pytest
 from headstart.errors import InputError, OutputError
 from headstart.records import StoredComparison, StoredRun, read_comparison, read_run
 from headstart.report import make_report
-from headstart.report.html_page import render_html
-from headstart.report.page_files import default_out, page_of
-from headstart.report.side_by_side import read_folders
+from headstart.report._html_page import render_html
+from headstart.report._page_files import default_out, page_of
+from headstart.report._side_by_side import read_folders
 
 Maker = Callable[..., Path]
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'

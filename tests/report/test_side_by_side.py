@@ -9,7 +9,7 @@ import pytest
 
 from headstart.errors import InputError
 from headstart.records import StoredComparison, StoredRun
-from headstart.report.side_by_side import read_folders
+from headstart.report._side_by_side import read_folders
 
 Maker = Callable[..., Path]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headstart.records import read_comparison, read_run
-from headstart.report.side_by_side import combine_runs
-from headstart.report.wording import comparison_headline, comparison_notes, run_headline
+from headstart.report._side_by_side import combine_runs
+from headstart.report._wording import comparison_headline, comparison_notes, run_headline
 
 Maker = Callable[..., Path]
 

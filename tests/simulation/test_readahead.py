@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tiny
 
+from headstart._simulation import Simulation
+from headstart._simulation.readahead import is_mapped
+from headstart._simulation.sampling import choose_clients
 from headstart.algorithms import FedAvg
 from headstart.data import open_store, write_store
-from headstart.simulation import Simulation
-from headstart.simulation.readahead import is_mapped
-from headstart.simulation.sampling import choose_clients
 
 
 @pytest.fixture

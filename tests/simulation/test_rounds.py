@@ -12,10 +12,8 @@ import pytest
 import tiny
 from jaxtyping import Array
 
-from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
-from headstart.errors import ConfigError, DivergedError
-from headstart.simulation import Keys, Simulation
-from headstart.simulation.layout import (
+from headstart._simulation import Keys, Simulation
+from headstart._simulation.layout import (
     AXIS,
     Layout,
     aligned,
@@ -24,9 +22,11 @@ from headstart.simulation.layout import (
     replicate,
     suited,
 )
-from headstart.simulation.reference import run_rounds_slowly
-from headstart.simulation.rounds import run_rounds
-from headstart.simulation.sampling import choose_clients
+from headstart._simulation.reference import run_rounds_slowly
+from headstart._simulation.rounds import run_rounds
+from headstart._simulation.sampling import choose_clients
+from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
+from headstart.errors import ConfigError, DivergedError
 from headstart.trees import add, apply_weight
 
 ROUNDS, ACTIVE = 4, 3

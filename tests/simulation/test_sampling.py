@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from headstart._simulation.sampling import active_clients, choose_clients
 from headstart.errors import ConfigError
-from headstart.simulation.sampling import active_clients, choose_clients
 
 
 def test_every_set_of_clients_is_equally_likely() -> None:

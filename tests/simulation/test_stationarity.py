@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tiny
 
+from headstart._simulation.simulation import Simulation
 from headstart.algorithms import PerFedAvg
-from headstart.simulation.simulation import Simulation
 
 
 def by_autodiff(simulation: Simulation, w: Any, inner_lr: float, inner_steps: int) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 from study_records import record
 
-from headstart.experiments.configuration import Experiment
+from headstart._experiments.configuration import Experiment
 from studies import STUDIES
 from studies.alternative_readings import DIFFERENCE, READINGS, ROWS, TABLE1
 from studies.table1 import setting

@@ -9,7 +9,7 @@ import pytest
 from study_records import record
 from typer.testing import CliRunner
 
-from headstart.cli.main import app
+from headstart._cli.main import app
 from headstart.errors import HeadstartError
 from studies import STUDIES, Results
 from studies.reproduction_page import IMAGES, contents

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from headstart._experiments import Listener
+from headstart._experiments.configuration import Experiment
 from headstart.errors import InputError
-from headstart.experiments import Listener
-from headstart.experiments.configuration import Experiment
 from studies import Results, carry_out
 from studies.study import Piece, Record, Section
 from studies.tuning import TUNING_SEED, Contender

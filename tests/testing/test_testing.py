@@ -17,8 +17,8 @@ import tiny
 
 from headstart import models
 from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
-from headstart.algorithms.averaging import Averaging
-from headstart.algorithms.contract import Reply, Sent
+from headstart.algorithms._averaging import Averaging
+from headstart.algorithms._contract import Reply, Sent
 from headstart.data import Schema
 from headstart.errors import ConfigError
 from headstart.testing import (
@@ -28,7 +28,7 @@ from headstart.testing import (
     check_model,
     model_problems,
 )
-from headstart.testing.problems import describe_difference
+from headstart.testing._problems import describe_difference
 from headstart.trees import add
 
 SMALL: dict[str, Any] = {**tiny.COMMON, "local_steps": 2}

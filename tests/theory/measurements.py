@@ -248,9 +248,9 @@ def _times(ratio: float) -> str:
 
 
 def _draw(path: Path) -> None:
-    from headstart.report.charts import Axis, Line, Panel
-    from headstart.report.matplotlib_backend import draw_figure, render_figure
-    from headstart.report.palette import COLOURS, GREY, SeriesStyle
+    from headstart.report._charts import Axis, Line, Panel
+    from headstart.report._matplotlib_backend import draw_figure, render_figure
+    from headstart.report._palette import COLOURS, GREY, SeriesStyle
 
     c = constants("network")
     errors, size_errors = hessian_free_errors(DELTAS), biases(SIZES)

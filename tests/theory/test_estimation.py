@@ -14,7 +14,7 @@ import tiny
 from headstart import heterogeneity
 from headstart.errors import ConfigError
 from headstart.models import Classification, mlp
-from headstart.theory.estimation import (
+from headstart.theory._estimation import (
     Sample,
     compute_mean_loss,
     estimate_at_points,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.heterogeneity import label_bound
 from headstart.models import Classification, logistic, mlp
-from headstart.theory import label_part as module
-from headstart.theory.estimation import estimate_constants, example_losses
-from headstart.theory.label_part import (
+from headstart.theory import _label_part as module
+from headstart.theory._estimation import estimate_constants, example_losses
+from headstart.theory._label_part import (
     LabelPart,
     compute_label_part,
     gradient_products,

@@ -10,8 +10,8 @@ import pytest
 
 from headstart.errors import ConfigError
 from headstart.theory import Constants
+from headstart.theory._planning import ADVICE, FederationProfile, make_plan
 from headstart.theory.bounds import sharpest
-from headstart.theory.planning import ADVICE, FederationProfile, make_plan
 
 C = Constants(
     B=1, L=1, rho=0.1, sigma_G=0.5, sigma_H=0.5, kappa_G=0.1, kappa_H=0.1, gamma_G=0.3, gamma_H=0.3

@@ -1,10 +1,10 @@
 """What happens to updates on their way: a chain of steps, or a rule over all replies."""
 
-from headstart.aggregation.chain import AggregatedAlgorithm, with_aggregation
-from headstart.aggregation.interfaces import AggregationRule, AggregationStep
-from headstart.aggregation.rules import GeometricMedian, Krum, Median, TrimmedMean
-from headstart.aggregation.steps import Clip, Noise, Quantise
-from headstart.extensions import collect_builtin, require_subclass
+from headstart._extensions import collect_builtin, require_subclass
+from headstart.aggregation._chain import AggregatedAlgorithm, with_aggregation
+from headstart.aggregation._interfaces import AggregationRule, AggregationStep
+from headstart.aggregation._rules import GeometricMedian, Krum, Median, TrimmedMean
+from headstart.aggregation._steps import Clip, Noise, Quantise
 
 RULES: dict[str, type[AggregationRule]] = collect_builtin(
     __name__, require_subclass(AggregationRule)

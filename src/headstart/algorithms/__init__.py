@@ -6,11 +6,12 @@ adding an algorithm is adding a file. One line below also makes it importable fr
 
 from __future__ import annotations
 
-from headstart.algorithms.algorithm_wrapper import AlgorithmWrapper
-from headstart.algorithms.apfl import APFL
-from headstart.algorithms.aruba import ARUBA
-from headstart.algorithms.averaging import Averaging, Context
-from headstart.algorithms.contract import (
+from headstart._extensions import collect_builtin, require_subclass
+from headstart.algorithms._algorithm_wrapper import AlgorithmWrapper
+from headstart.algorithms._apfl import APFL
+from headstart.algorithms._aruba import ARUBA
+from headstart.algorithms._averaging import Averaging, Context
+from headstart.algorithms._contract import (
     Algorithm,
     Cohort,
     GradientNormPoint,
@@ -20,11 +21,10 @@ from headstart.algorithms.contract import (
     Task,
     TaskObjective,
 )
-from headstart.algorithms.fedavg import FedAvg
-from headstart.algorithms.local import Local
-from headstart.algorithms.local_training import LocalTraining, PlainAdaptation, descend
-from headstart.algorithms.per_fedavg import PerFedAvg
-from headstart.extensions import collect_builtin, require_subclass
+from headstart.algorithms._fedavg import FedAvg
+from headstart.algorithms._local import Local
+from headstart.algorithms._local_training import LocalTraining, PlainAdaptation, descend
+from headstart.algorithms._per_fedavg import PerFedAvg
 
 ALGORITHMS: dict[str, type[Algorithm]] = collect_builtin(__name__, require_subclass(Algorithm))
 """Every algorithm by the name an experiment file uses."""

@@ -8,11 +8,11 @@
 
 from __future__ import annotations
 
-from headstart.data.dataset_summary import describe
-from headstart.data.example_files import read_examples, write_examples
-from headstart.data.example_pool import Pool
-from headstart.data.federated import ClientData, FederatedDataset, from_clients
-from headstart.data.partition import (
+from headstart.data._dataset_summary import describe
+from headstart.data._example_files import read_examples, write_examples
+from headstart.data._example_pool import Pool
+from headstart.data._federated import ClientData, FederatedDataset, from_clients
+from headstart.data._partition import (
     PARTITIONS,
     Partition,
     class_groups,
@@ -22,13 +22,13 @@ from headstart.data.partition import (
     natural,
     shards,
 )
-from headstart.data.schema import Schema
+from headstart.data._schema import Schema
+from headstart.data._store import StoreWriter, open_store, write_store
+from headstart.data._user_data import read_folder, read_table
 from headstart.data.sources import SOURCES
 from headstart.data.sources import find_source as _find_source
-from headstart.data.sources.source import Source
-from headstart.data.sources.synthetic import Synthetic
-from headstart.data.store import StoreWriter, open_store, write_store
-from headstart.data.user_data import read_folder, read_table
+from headstart.data.sources._source import Source
+from headstart.data.sources._synthetic import Synthetic
 
 __all__ = [
     "PARTITIONS",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.extensions import collect_builtin, require_methods
-from headstart.models.adapters import from_equinox, from_flax, from_functions
-from headstart.models.char_lstm import CharLSTM, char_lstm
-from headstart.models.cnn import CNN, cnn
-from headstart.models.logistic import Logistic, logistic
-from headstart.models.mlp import MLP, mlp
-from headstart.models.model import Examples, Model
+from headstart._extensions import collect_builtin, require_methods
+from headstart.models._adapters import from_equinox, from_flax, from_functions
+from headstart.models._char_lstm import CharLSTM, char_lstm
+from headstart.models._cnn import CNN, cnn
+from headstart.models._logistic import Logistic, logistic
+from headstart.models._mlp import MLP, mlp
+from headstart.models._model import Examples, Model
+from headstart.models._squares_mlp import SquaresMLP, squares_mlp
 from headstart.models.objectives import (
     OBJECTIVES,
     Classification,
@@ -22,7 +23,6 @@ from headstart.models.objectives import (
     Sequences,
     make_objective,
 )
-from headstart.models.squares_mlp import SquaresMLP, squares_mlp
 
 MODELS: dict[str, type[Any]] = collect_builtin(__name__, require_methods("init", "apply"))
 """Models by the name they have in an experiment file; their fields are the options."""

@@ -1,7 +1,7 @@
 """Parts of a model that are frozen, not adapted, or kept at the client."""
 
-from headstart.parts.kept_at_client import KeptAtClient
-from headstart.parts.selection import (
+from headstart.parts._kept_at_client import KeptAtClient
+from headstart.parts._selection import (
     Parts,
     TrainingSetup,
     merge_frozen,

@@ -2,17 +2,17 @@
 
 Every file that Headstart writes about results is read and written here. The classes are immutable;
 ``from_json`` and ``to_json`` check and write them, and files of version 0.1 are read.
-Arrays are in :mod:`headstart.records.checkpoint` and :mod:`headstart.records.tensor_files`, which
+Arrays are in :mod:`headstart.records._checkpoint` and :mod:`headstart.records._tensor_files`, which
 need JAX; everything listed here does without.
 """
 
-from headstart.records.base import Record
-from headstart.records.client_result import Change, ClientResult, CsvCell, to_csv
-from headstart.records.comparison_record import ComparisonRecord, ComparisonRow, Differences
-from headstart.records.evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
-from headstart.records.personal_result import PersonalResult
-from headstart.records.run_directory import RunDirectory, next_free
-from headstart.records.run_summary import (
+from headstart.records._base import Record
+from headstart.records._client_result import Change, ClientResult, CsvCell, to_csv
+from headstart.records._comparison_record import ComparisonRecord, ComparisonRow, Differences
+from headstart.records._evaluation import ADAPTED_ON_TEST, AdaptOn, Evaluation
+from headstart.records._personal_result import PersonalResult
+from headstart.records._run_directory import RunDirectory, next_free
+from headstart.records._run_summary import (
     SMALLER_STEPS,
     ByteCounts,
     ClientCounts,
@@ -20,7 +20,7 @@ from headstart.records.run_summary import (
     HostFacts,
     RunSummary,
 )
-from headstart.records.scores import (
+from headstart.records._scores import (
     GROUPS,
     KNOWN,
     NEW,
@@ -30,8 +30,8 @@ from headstart.records.scores import (
     GroupScores,
     ScoreSummary,
 )
-from headstart.records.seed_means import curves_over_seeds, scores_over_seeds
-from headstart.records.statistics import (
+from headstart.records._seed_means import curves_over_seeds, scores_over_seeds
+from headstart.records._statistics import (
     BETTER,
     FAILED,
     NOT_SHOWN,
@@ -47,7 +47,7 @@ from headstart.records.statistics import (
     paired_difference,
     verdict_of,
 )
-from headstart.records.stored_runs import (
+from headstart.records._stored_runs import (
     StoredComparison,
     StoredMethod,
     StoredRun,
@@ -57,7 +57,7 @@ from headstart.records.stored_runs import (
     read_run,
     write_comparison,
 )
-from headstart.records.theory_bound import BoundByRounds, TheoryBound
+from headstart.records._theory_bound import BoundByRounds, TheoryBound
 
 __all__ = [
     "ADAPTED_ON_TEST",

@@ -5,7 +5,7 @@ without the data. Charts and pages are plain data: describe a :class:`Chart` onc
 on the page (Plotly) and for papers (Matplotlib); :func:`write_page` writes any :class:`Page`.
 """
 
-from headstart.report.charts import (
+from headstart.report._charts import (
     Axis,
     Bars,
     Box,
@@ -18,11 +18,11 @@ from headstart.report.charts import (
     RowSpans,
     View,
 )
-from headstart.report.matplotlib_backend import draw_figure, render_figure
-from headstart.report.page_files import make_report, write_page
-from headstart.report.page_parts import Command, Details, Glossary, Page, PageSection, Table
-from headstart.report.palette import SeriesStyle, method_styles
-from headstart.report.terminal_tables import comparison_table, summary_table
+from headstart.report._matplotlib_backend import draw_figure, render_figure
+from headstart.report._page_files import make_report, write_page
+from headstart.report._page_parts import Command, Details, Glossary, Page, PageSection, Table
+from headstart.report._palette import SeriesStyle, method_styles
+from headstart.report._terminal_tables import comparison_table, summary_table
 
 __all__ = [
     "Axis",

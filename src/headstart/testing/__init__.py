@@ -7,9 +7,9 @@ raises one :class:`ContractError` that lists everything that is wrong, and what 
 :func:`algorithm_problems` and :func:`model_problems` return the list instead.
 """
 
-from headstart.testing.algorithm_checks import algorithm_problems, check_algorithm
-from headstart.testing.model_checks import check_model, model_problems
-from headstart.testing.problems import ContractError, Problem
+from headstart.testing._algorithm_checks import algorithm_problems, check_algorithm
+from headstart.testing._model_checks import check_model, model_problems
+from headstart.testing._problems import ContractError, Problem
 
 __all__ = [
     "ContractError",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headstart.theory import bounds
-from headstart.theory.assumptions import Constants
-from headstart.theory.convergence import ConvergenceBound
-from headstart.theory.estimation import Estimate, compute_mean_loss, estimate_constants
-from headstart.theory.label_part import LabelPart, measure_label_part
-from headstart.theory.planning import FederationProfile, Plan, make_plan
+from headstart.theory._assumptions import Constants
+from headstart.theory._convergence import ConvergenceBound
+from headstart.theory._estimation import Estimate, compute_mean_loss, estimate_constants
+from headstart.theory._label_part import LabelPart, measure_label_part
+from headstart.theory._planning import FederationProfile, Plan, make_plan
 
 __all__ = [
     "Constants", "ConvergenceBound", "Estimate", "FederationProfile", "LabelPart", "Plan",

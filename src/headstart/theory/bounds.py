@@ -12,8 +12,9 @@ that applies.
 
 from __future__ import annotations
 
-from headstart.theory import one_step, sharpest
-from headstart.theory.any_steps import (
+from headstart.theory import _one_step as one_step
+from headstart.theory import _sharpest as sharpest
+from headstart.theory._any_steps import (
     AdaptedModelError,
     adapted_model_error,
     gradient_bias,
@@ -22,7 +23,7 @@ from headstart.theory.any_steps import (
     smoothness,
     stationarity,
 )
-from headstart.theory.convergence import ConvergenceBound
+from headstart.theory._convergence import ConvergenceBound
 
 __all__ = [
     "AdaptedModelError", "ConvergenceBound", "adapted_model_error", "gradient_bias",

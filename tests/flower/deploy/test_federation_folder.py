@@ -11,11 +11,11 @@ from cryptography import x509
 from flower.federations import experiment, federation_in
 from typer.testing import CliRunner
 
-from headstart.cli.main import app
+from headstart._cli.main import app
 from headstart.errors import ConfigError, HeadstartError
-from headstart.flower.deploy.federation_folder import write_app
-from headstart.flower.federation_config import FederationConfig, SiteConfig
-from headstart.flower.server.session import Session
+from headstart.flower._federation_config import FederationConfig, SiteConfig
+from headstart.flower.deploy._federation_folder import write_app
+from headstart.flower.server._session import Session
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from headstart.errors import ConfigError, DataError
-from headstart.flower.protocol.encoding import ORDER_BOUNDS, decode, encode
-from headstart.flower.protocol.flower_records import from_records, to_records
-from headstart.flower.protocol.messages import (
+from headstart.flower.protocol._encoding import ORDER_BOUNDS, decode, encode
+from headstart.flower.protocol._flower_records import from_records, to_records
+from headstart.flower.protocol._messages import (
     Answer,
     Assignment,
     Identity,
@@ -22,7 +22,7 @@ from headstart.flower.protocol.messages import (
     Scoring,
     TrainingReport,
 )
-from headstart.records.federation_events import SiteScores, SiteSizes
+from headstart.records._federation_events import SiteScores, SiteSizes
 
 NUMBERS = arrays(np.float32, array_shapes(min_dims=0, max_dims=3, max_side=4))
 SIZES = SiteSizes(train_examples=3, test_examples=2, classes=1)

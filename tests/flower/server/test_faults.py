@@ -17,22 +17,22 @@ from flower.local_grid import LocalGrid
 from flower.raw_messages import RawMessage, split_header, with_header
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from headstart._experiments import load_run
+from headstart._keys import Keys
 from headstart.errors import CheckpointError
-from headstart.experiments import load_run
-from headstart.flower.deploy.serving import _watch
-from headstart.flower.federation_config import SiteConfig
-from headstart.flower.federation_errors import FederationError, SupersededError
-from headstart.flower.protocol.encoding import encode
-from headstart.flower.protocol.flower_records import to_records
-from headstart.flower.protocol.messages import IdentityRequest
+from headstart.flower._federation_config import SiteConfig
+from headstart.flower._federation_errors import FederationError, SupersededError
+from headstart.flower.deploy._serving import _watch
+from headstart.flower.protocol._encoding import encode
+from headstart.flower.protocol._flower_records import to_records
+from headstart.flower.protocol._messages import IdentityRequest
 from headstart.flower.server import conduct
 from headstart.flower.site import client_app
-from headstart.flower.site.site_memory import SiteMemory
-from headstart.keys import Keys
+from headstart.flower.site._site_memory import SiteMemory
 from headstart.records import RunDirectory
-from headstart.records.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from headstart.records.federation_events import RunStarted, follow_events
-from headstart.records.tensor_files import read_checked, write_checked
+from headstart.records._checkpoint import FORMAT as CHECKPOINT_FORMAT
+from headstart.records._federation_events import RunStarted, follow_events
+from headstart.records._tensor_files import read_checked, write_checked
 from headstart.trees import subtract
 
 ALL = {"participation": 1.0, "rounds": 2}
@@ -469,7 +469,7 @@ def events_of(run: Path) -> list[dict[str, Any]]:
 
 
 def named_leaves(model: Any) -> list[Any]:
-    from headstart.records.tensor_files import named_arrays
+    from headstart.records._tensor_files import named_arrays
 
     arrays = named_arrays({"params": model})
     return [arrays[name] for name in sorted(arrays)]

@@ -23,20 +23,20 @@ from flwr.proto.node_pb2 import NodeInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.data.store import open_store, write_store
+from headstart._experiments import load_run
+from headstart._experiments.configuration import Experiment
+from headstart.data._store import open_store, write_store
 from headstart.errors import DataError, DivergedError, HeadstartError
-from headstart.experiments import load_run
-from headstart.experiments.configuration import Experiment
-from headstart.flower.federation_errors import FederationError
-from headstart.flower.protocol.encoding import Bounds, decode, encode
-from headstart.flower.protocol.flower_records import from_records, to_records
-from headstart.flower.protocol.messages import PROTOCOL, Identity, WireMessage
+from headstart.flower._federation_errors import FederationError
+from headstart.flower.protocol._encoding import Bounds, decode, encode
+from headstart.flower.protocol._flower_records import from_records, to_records
+from headstart.flower.protocol._messages import PROTOCOL, Identity, WireMessage
 from headstart.flower.server import conduct
-from headstart.flower.server.coordinator import Coordinator
-from headstart.flower.server.exchange import Exchange
-from headstart.flower.server.rejection import LONGEST_REASON, reason_to_reject
-from headstart.flower.server.run_record import RunRecord
-from headstart.flower.server.session import Session
+from headstart.flower.server._coordinator import Coordinator
+from headstart.flower.server._exchange import Exchange
+from headstart.flower.server._rejection import LONGEST_REASON, reason_to_reject
+from headstart.flower.server._run_record import RunRecord
+from headstart.flower.server._session import Session
 
 ONE_ROUND = {"participation": 1.0, "rounds": 1}
 PLAN = experiment(**ONE_ROUND)

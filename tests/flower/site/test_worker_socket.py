@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headstart.flower.federation_errors import WorkerError
-from headstart.flower.protocol.error_codes import code_of
-from headstart.flower.site.worker_socket import ADDRESS_FILE, ask_worker, listen
+from headstart.flower._federation_errors import WorkerError
+from headstart.flower.protocol._error_codes import code_of
+from headstart.flower.site._worker_socket import ADDRESS_FILE, ask_worker, listen
 
 
 def test_the_process_of_a_message_does_without_jax() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from headstart.data.sources.source import Source
-from headstart.extensions import find_extension, require_instance
+from headstart._extensions import find_extension, require_instance
+from headstart.data.sources._source import Source
 
 
 def _collect_sources() -> dict[str, Source]:

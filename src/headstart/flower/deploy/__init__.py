@@ -10,11 +10,11 @@ flower_processes     Flower's own processes and commands
 node_log             what the log of Flower's node says about its connection
 """
 
-from headstart.flower.deploy.certificates import make_certificates, make_site_key
-from headstart.flower.deploy.joining import join
-from headstart.flower.deploy.local_trial import run_local_trial
-from headstart.flower.deploy.new_federation import make_federation, make_federation_of_clients
-from headstart.flower.deploy.serving import serve
+from headstart.flower.deploy._certificates import make_certificates, make_site_key
+from headstart.flower.deploy._joining import join
+from headstart.flower.deploy._local_trial import run_local_trial
+from headstart.flower.deploy._new_federation import make_federation, make_federation_of_clients
+from headstart.flower.deploy._serving import serve
 
 __all__ = [
     "join",

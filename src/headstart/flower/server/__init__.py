@@ -11,7 +11,7 @@ roster          what the server knows of its sites
 run_record      the run directory, checkpoints and events
 """
 
-from headstart.flower.server.coordinator import conduct
+from headstart.flower.server._coordinator import conduct
 from headstart.flower.server.server_app import app
 
 __all__ = ["app", "conduct"]

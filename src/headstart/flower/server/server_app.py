@@ -7,8 +7,8 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from headstart.flower.end_with_parent import end_with_parent
-from headstart.flower.server.coordinator import conduct
+from headstart.flower._end_with_parent import end_with_parent
+from headstart.flower.server._coordinator import conduct
 
 app = ServerApp()
 

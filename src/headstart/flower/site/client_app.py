@@ -13,11 +13,11 @@ from pathlib import Path
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from headstart.flower.federation_config import SiteConfig
-from headstart.flower.protocol.error_codes import code_of
-from headstart.flower.protocol.flower_records import from_records, to_records
-from headstart.flower.site.error_log import log_exception
-from headstart.flower.site.worker_socket import ask_worker
+from headstart.flower._federation_config import SiteConfig
+from headstart.flower.protocol._error_codes import code_of
+from headstart.flower.protocol._flower_records import from_records, to_records
+from headstart.flower.site._error_log import log_exception
+from headstart.flower.site._worker_socket import ask_worker
 
 app = ClientApp()
 
@@ -57,6 +57,6 @@ def answer_bytes(config: SiteConfig, order: bytes) -> bytes:
     answer = ask_worker(Path(config.work), order)
     if answer is not None:
         return answer
-    from headstart.flower.site.order_execution import site_of
+    from headstart.flower.site._order_execution import site_of
 
     return site_of(config).answer_bytes(order)

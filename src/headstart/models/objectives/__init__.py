@@ -1,9 +1,9 @@
 """Objectives: losses, predictions and metrics, built in and one's own."""
 
-from headstart.models.objectives.classification import Classification, Sequences
-from headstart.models.objectives.multi_label import MultiLabel
-from headstart.models.objectives.objective import Measure, Objective, Score
-from headstart.models.objectives.objective_options import (
+from headstart.models.objectives._classification import Classification, Sequences
+from headstart.models.objectives._multi_label import MultiLabel
+from headstart.models.objectives._objective import Measure, Objective, Score
+from headstart.models.objectives._objective_options import (
     OBJECTIVES,
     ObjectiveLike,
     build_objective,
@@ -11,7 +11,7 @@ from headstart.models.objectives.objective_options import (
     make_objective,
     resolve_objective,
 )
-from headstart.models.objectives.regression import Regression
+from headstart.models.objectives._regression import Regression
 
 __all__ = [
     "OBJECTIVES",

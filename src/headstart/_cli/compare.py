@@ -1,0 +1,113 @@
+"""``headstart compare``: several algorithms and seeds, one table."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headstart._cli.shared_options import Json, Page, Settings
+
+if TYPE_CHECKING:
+    from headstart._experiments import Experiment
+    from headstart.records import ComparisonRecord, ComparisonRow
+
+
+def compare(
+    experiments: Annotated[
+        list[Path] | None, typer.Argument(help="Experiment files; none: the embedded digits.")
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(help="Compare these algorithms on one experiment, as fedavg,per-fedavg,apfl."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds, counted up from the experiment's.")
+    ] = 3,
+    settings: Settings = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="Label of the row the others are compared with; default: FedAvg's."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results; runs already in it are not repeated."),
+    ] = None,
+    page: Page = True,
+    as_json: Json = False,
+) -> None:
+    """Run several algorithms on the same clients with several seeds; one table with intervals.
+
+    What is already done in --out is not repeated, and what was interrupted is resumed.
+
+    Examples:
+
+      headstart compare fedavg.toml per-fedavg.toml --seeds 5 --out runs/comparison
+
+      headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
+    """
+    from headstart._experiments.comparison import compare_experiments
+    from headstart._experiments.progress import stage
+    from headstart.errors import DivergedError
+    from headstart.records import next_free
+
+    plans = _plans(experiments or [], algorithms, settings or [])
+    folder = out or next_free(Path("runs"), "comparison")
+    with stage() as shown:
+        record = compare_experiments(
+            plans,
+            range(plans[0].seed, plans[0].seed + seeds),
+            folder,
+            baseline=baseline,
+            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
+        )
+    if page:
+        from headstart.report import make_report
+
+        make_report([folder])
+    if as_json:
+        typer.echo(json.dumps(record.to_table(), indent=2))
+    else:
+        _show(record, folder, page)
+    if not any(row.seeds for row in record.rows):
+        raise DivergedError("every run diverged; the reasons are in comparison.json")
+
+
+def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Experiment]:
+    from headstart._experiments import load_experiment
+    from headstart.errors import ConfigError
+
+    if algorithms is None:
+        return [load_experiment(path, settings) for path in files or [None]]  # type: ignore[list-item]
+    if len(files) > 1:
+        raise ConfigError("--algorithms goes with one experiment file, not several")
+    base = load_experiment(files[0] if files else None, settings)
+    return [base.with_algorithm(name.strip()) for name in algorithms.split(",")]
+
+
+def _show(record: ComparisonRecord, folder: Path, page: bool) -> None:
+    from rich.console import Console
+
+    from headstart.report import comparison_table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=100)
+    console.print(comparison_table(record))
+    typer.echo(f"results in {folder}" + (f", page: {folder / 'report.html'}" if page else ""))
+    ranked = [row for row in record.rows if _known_mean(record, row) is not None]
+    if ranked:
+        best = max(ranked, key=lambda row: record.metric.gain(_known_mean(record, row), 0.0))
+        finished = folder / Path(best.runs[0]).parent / f"seed-{best.seeds[0]}"
+        run = shlex.quote(str(finished))
+        typer.echo(f"next: headstart personalize {run} --data one-clients-examples.csv")
+
+
+def _known_mean(record: ComparisonRecord, row: ComparisonRow) -> float | None:
+    """Return what known clients reach on average; None if the method cannot be ranked."""
+    if not row.seeds or row.failed or "known" not in row.groups:
+        return None
+    return record.primary(row, "known").after.mean

@@ -1,0 +1,67 @@
+"""``headstart personalize``: a model for a client who was never there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headstart._cli.shared_options import Json
+
+
+def personalize(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A client's examples: CSV, Parquet or NPZ.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="One of the run's own clients, by name or number.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Adaptation steps; default: as the run was evaluated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Model file; default: personal/NAME.safetensors in the run.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Name of the label column; default: as in the run's data.")
+    ] = None,
+    test_fraction: Annotated[
+        float, typer.Option(help="Share of the examples kept aside to score on.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of the batches.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing model.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make one client's own model from the shared one, and score it before and after.
+
+    With --data, part of the file is kept aside: the model adapts on the rest and is scored on that
+    part. With --client, it is the model that the run scored in clients.csv.
+
+    Examples:
+
+      headstart personalize runs/digits-per-fedavg-001 --data my-digits.csv --steps 3
+
+      headstart personalize runs/digits-per-fedavg-001 --client 17
+    """
+    from headstart._experiments.personalization import personalize_client, personalize_file
+    from headstart.errors import ConfigError
+
+    if (data is None) == (client is None):
+        raise ConfigError("give --data FILE, or --client NAME for one of the run's own clients")
+    if data is not None:
+        result = personalize_file(
+            run, data, steps=steps, out=out, label=label, test_fraction=test_fraction, seed=seed,
+            force=force,
+        )  # fmt: skip
+    else:
+        result = personalize_client(run, str(client), steps=steps, out=out, force=force)
+    if as_json:
+        typer.echo(json.dumps(result.to_table(), indent=2))
+        return
+    typer.echo(
+        f"{data or result.client}: {result.train_examples} examples to adapt on, "
+        f"{result.test_examples} kept aside\n{result}\nmodel in {result.model}"
+    )

@@ -1,0 +1,133 @@
+"""``headstart reproduce``: the papers' experiments, from raw data to a page with verdicts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headstart.errors import InputError
+
+if TYPE_CHECKING:
+    from studies import Results, Study
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="Which experiment; none: list them and what is done.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many seeds, counted up from 0; default 5, quick 2."),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A small version on the embedded digits, within a minute."),
+    ] = False,
+    results: Annotated[
+        Path, typer.Option(help="Folder with a small file of results for each experiment.")
+    ] = Path("studies/results"),
+    work: Annotated[
+        Path, typer.Option(help="Folder for the runs themselves, to resume them from.")
+    ] = Path("runs/reproduce"),
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the page; default: reproduction.md in --results."),
+    ] = None,
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Make the page from stored results; run nothing.")
+    ] = False,
+) -> None:
+    """Run an experiment of the papers and show what they report beside what we measure.
+
+    What is done is not repeated, and what was interrupted is resumed: stop it whenever you like.
+
+    Examples:
+
+      headstart reproduce
+
+      headstart reproduce per-fedavg-table1 --seeds 5
+
+      headstart reproduce generalized-fig1 --quick
+    """
+    _find_studies()
+    from studies import STUDIES, Results, build_page
+
+    seeds = seeds or (2 if quick else 5)
+    if quick:
+        results, work = results / "quick", work / "quick"
+    if name is None and not only_page:
+        _list(results, range(seeds), quick)
+        return
+    if name is not None:
+        from headstart.options import choose
+
+        study: Study = choose(STUDIES, name, "experiment")
+        if not only_page:
+            _run(study, results, work / name, seeds, quick)
+        _show(study, Results.of_study(results, study))
+    written = build_page(results, page or results / "reproduction.md")
+    typer.echo(f"results in {results}, page: {written[0]}")
+
+
+def _find_studies() -> None:
+    """Make the folder ``studies`` of a checkout importable: it is not part of the wheel."""
+    root = Path(__file__).parents[3]
+    if not (root / "studies" / "__init__.py").exists():
+        raise InputError(
+            "the papers' experiments are not part of the installed package; "
+            "run headstart reproduce from a checkout of the repository (make install)"
+        )
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
+
+
+def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> None:
+    from headstart._experiments.progress import stage
+    from studies import Results, carry_out
+
+    with stage() as shown:
+        done = carry_out(
+            study,
+            Results.of_study(results, study),
+            work,
+            seeds=range(seeds),
+            quick=quick,
+            listener=lambda label: shown.listener(label, brief=True),
+            say=shown.say,
+        )
+    if not done:
+        print(f"{study.name}: everything was done already", file=sys.stderr)
+
+
+def _show(study: Study, stored: Results) -> None:
+    """The claims of one study with their verdicts."""
+    if not stored.records:
+        raise InputError(f"there are no results of {study.name} yet; run it without --only-page")
+    typer.echo(f"{study.title}, accuracy in percent")
+    for claim in study.section(stored.seen).claims:
+        typer.echo(f"\n{claim.verdict}: {claim.text}")
+        for line in claim.evidence:
+            typer.echo(f"  {line}")
+    typer.echo("")
+
+
+def _list(results: Path, seeds: range, quick: bool) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from studies import STUDIES, Results
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("experiment", "what", "done"):
+        table.add_column(column, overflow="fold")
+    for name, study in STUDIES.items():
+        stored = Results.of_study(results, study)
+        pieces = study.pieces(seeds, quick, stored.seen)
+        done = sum(stored.of(piece) is not None for piece in pieces)
+        table.add_row(name, study.summary, f"{done} of {len(pieces)}")
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
+    typer.echo("next: headstart reproduce NAME, or with --quick to see how it goes")

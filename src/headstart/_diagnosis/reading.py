@@ -1,0 +1,126 @@
+"""What the numbers of a diagnosis mean for a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from headstart._diagnosis.measuring import Diagnosis
+from headstart._diagnosis.pilot import Gain
+from headstart.heterogeneity import Distances
+from headstart.theory._label_part import LabelPart
+
+Recommendation = Literal["per-fedavg", "fedavg-update", "one-model"]
+TITLES: dict[Recommendation, str] = {
+    "per-fedavg": "Yes: train a start for personalisation (Per-FedAvg).",
+    "fedavg-update": "Personalise, but plain FedAvg is start enough.",
+    "one-model": "No: one common model serves these clients as well.",
+}
+DIFFERENT, MIXED = 0.5, 0.2
+"""Shares of clients beyond chance; one in twenty is expected by chance alone."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A recommendation and its reasons."""
+
+    recommendation: Recommendation
+    sentences: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """The recommendation in a sentence."""
+        return TITLES[self.recommendation]
+
+
+def reading_of(diagnosis: Diagnosis) -> Reading:
+    """Return the recommendation: the pilot decides, the distances explain."""
+    made = diagnosis.pilot
+    meta, updating = made.of_meta_learning, made.of_updating
+    recommendation: Recommendation = (
+        "per-fedavg" if meta.pays else "fedavg-update" if updating.pays else "one-model"
+    )
+    steps = f"{made.adapt_steps} step{'s' * (made.adapt_steps != 1)}"
+    sentences = [
+        _differ("labels", "total variation", diagnosis.labels),
+        _differ("examples", "Wasserstein distance", diagnosis.examples),
+        f"In a pilot of {made.rounds} rounds, {steps} on own data "
+        f"{'changed' if made.metric.is_share else 'improved'} FedAvg's {made.metric.word} by "
+        f"{updating}{made.metric.difference_unit} "
+        f"({made.text(made.common)} → {made.text(made.updated)}): "
+        + _worth(updating, "personalising pays", "personalising does not pay by itself"),
+        f"Starting from Per-FedAvg instead gave {made.text(made.meta)}, a gain of "
+        f"{meta}{made.metric.difference_unit}: "
+        + _worth(meta, "meta-learning pays", "meta-learning adds nothing that can be told"),
+        _most_different(diagnosis),
+        *more_than_labels(diagnosis.label_part),
+        *_caveats(diagnosis),
+    ]
+    return Reading(recommendation, sentences)
+
+
+def _differ(what: str, measure: str, distances: Distances) -> str:
+    share = float(distances.beyond_chance.mean())
+    if share >= DIFFERENT:
+        words = f"Clients differ in their {what}"
+    elif share >= MIXED:
+        words = f"Some clients differ in their {what}"
+    else:
+        words = f"Clients differ in their {what} no more than chance explains"
+    return (
+        f"{words}: {100 * share:.0f} % are farther from the mean than 95 % of clients of their "
+        f"size would be by chance (mean {measure} {distances.to_mean.mean():.2f}, by chance up to "
+        f"{distances.chance.mean():.2f})."
+    )
+
+
+def _worth(gain: Gain, yes: str, no: str) -> str:
+    if gain.pays:
+        return f"{yes}."
+    if gain.mean >= gain.worth:
+        return f"{no}: it may be an accident; more repetitions can tell."
+    least = "1 point" if gain.metric.is_share else f"{gain.metric.figure(gain.worth)}, or 1 %"
+    return f"{no} (less than {least})."
+
+
+def _most_different(diagnosis: Diagnosis) -> str:
+    """Name the clients that are farthest from the mean."""
+    found = diagnosis.examples
+    order = np.argsort(-found.to_mean, kind="stable")[:5]
+    names = ", ".join(str(diagnosis.names[int(found.clients[i])]) for i in order)
+    return f"Farthest from the mean: {names}."
+
+
+def more_than_labels(part: LabelPart | None) -> list[str]:
+    """Say why the label bound does not apply; return nothing if it may apply."""
+    if part is None or part.bound_applies:
+        return []
+    if part.beyond_chance:
+        return [
+            "Clients differ in more than their labels, so the label bound on γ_G does not apply: "
+            f"labels explain {100 * part.share_explained:.0f} % of γ_G², and what they leave "
+            f"({part.unexplained_G:.3g}) is more than chance would (up to {part.chance_G:.3g})."
+        ]
+    return [
+        "Clients' examples differ in more than their labels, if only by chance, so the label bound "
+        f"on γ_G does not apply: γ_G is {part.gamma_G:.3g}, the bound {part.bound_G:.3g}."
+    ]
+
+
+def _caveats(diagnosis: Diagnosis) -> list[str]:
+    """Return what could make the recommendation wrong."""
+    found = []
+    meta = diagnosis.pilot.of_meta_learning
+    alike = max(d.beyond_chance.mean() for d in (diagnosis.labels, diagnosis.examples)) < MIXED
+    if meta.pays and alike:
+        found.append(
+            "The gain does not come from differences between clients, as they hardly differ: other "
+            "step sizes for FedAvg may give it too."
+        )
+    if diagnosis.train_counts.min() < 10:
+        few = int(np.sum(diagnosis.train_counts < 10))
+        found.append(f"{few} clients have fewer than 10 training examples, which says little.")
+    return found

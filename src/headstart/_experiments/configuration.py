@@ -1,0 +1,414 @@
+"""The experiment file: every key has a default, unknown keys are errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import tomli_w
+
+from headstart._extensions import (
+    Requirement,
+    find_extension,
+    forbid_imports_from,
+    refuse_imports_from,
+    require_methods,
+    require_subclass,
+)
+from headstart.aggregation import RULES, STEPS, AggregationRule, AggregationStep, with_aggregation
+from headstart.algorithms import ALGORITHMS, Algorithm
+from headstart.data import _dataset_options as dataset_options
+from headstart.data._federated import FederatedDataset
+from headstart.data._schema import Schema
+from headstart.errors import ConfigError, InputError
+from headstart.models import MODELS
+from headstart.models._model import Model
+from headstart.models.objectives import Objective, find_target, make_objective, resolve_objective
+from headstart.options import (
+    build_from_table,
+    convert,
+    refuse_unknown,
+    require_at_least,
+    require_one_of,
+    to_table,
+)
+from headstart.parts import Parts
+
+
+class Kind(NamedTuple):
+    """A kind of thing that an experiment names, built in or from outside."""
+
+    word: str
+    builtin: Mapping[str, Any]
+    default: str
+    requirement: Requirement
+
+    def find(self, name: str, where: str) -> Any:
+        """The class of this name; of a model also an object, ready for use."""
+        return find_extension(self.word, name, self.builtin, where, self.requirement)
+
+
+GIVEN = "given"
+"""The name of what was given from Python and cannot be written down."""
+ALGORITHM = Kind("algorithm", ALGORITHMS, "per-fedavg", require_subclass(Algorithm))
+MODEL = Kind("model", MODELS, "mlp", require_methods("init", "apply"))
+STEP = Kind("aggregation step", STEPS, "clip", require_subclass(AggregationStep))
+RULE = Kind("aggregation rule", RULES, "mean", require_subclass(AggregationRule))
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The ``[evaluation]`` table."""
+
+    every: int = 20
+    """Rounds between evaluations; the last round is always evaluated."""
+    adapt_steps: int = 1
+    """ν at test time: adaptation steps before a client is scored."""
+    adapt_on: Literal["train", "test"] = "train"
+    """``test`` adapts on the data that is scored, as paper P did; marked wherever shown."""
+    curve_steps: int = 10
+    """At the end clients are scored after each number of adaptation steps up to this."""
+    max_clients: int = 10_000
+    """Of more known or new clients than this, this many drawn at random are evaluated."""
+    gradient_norm: bool | None = None
+    """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
+
+    @property
+    def most_steps(self) -> int:
+        """The most adaptation steps of any evaluation."""
+        return max(self.curve_steps, self.adapt_steps)
+
+    def __post_init__(self) -> None:
+        """Refuse values no run could use."""
+        require_at_least(1, **{"evaluation.every": self.every})
+        require_at_least(0, **{"evaluation.adapt_steps": self.adapt_steps})
+        require_at_least(0, **{"evaluation.curve_steps": self.curve_steps})
+        require_at_least(1, **{"evaluation.max_clients": self.max_clients})
+        require_one_of(("train", "test"), **{"evaluation.adapt_on": self.adapt_on})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A whole experiment, checked and with every default filled in."""
+
+    label: str = ""
+    """A name for tables; by default made from the algorithm."""
+    seed: int = 0
+    rounds: int = 200
+    participation: float = 0.5
+    data: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    """Steps between client and server, or a rule over all replies; empty: the weighted mean."""
+    parts: Parts = field(default_factory=Parts)
+    """Which parts of the model are trained, adapted and kept at the client."""
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    """Loss and metrics; empty: what fits the labels."""
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Experiment:
+        """Check a table as read from a file."""
+        table = dict(table)
+        sections = ("data", "model", "algorithm", "aggregation", "parts", "objective", "evaluation")
+        for name in sections:
+            if not isinstance(table.get(name, {}), Mapping):
+                raise ConfigError(f"{name} must be a table: [{name}]")
+        table["evaluation"] = build_from_table(
+            EvaluationOptions, table.get("evaluation", {}), "evaluation"
+        )
+        table["parts"] = build_from_table(Parts, table.get("parts", {}), "parts")
+        own = ("evaluation", "parts")
+        plain = build_from_table(cls, {k: v for k, v in table.items() if k not in own}, "")
+        require_at_least(1, rounds=plain.rounds)
+        if not 0 <= plain.seed < 2**32:
+            raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
+        algorithm = None if is_given(plain.algorithm) else build_algorithm(plain.algorithm)
+        measured = algorithm is None or algorithm.measures_gradient_norm
+        if table["evaluation"].gradient_norm and not measured:
+            raise ConfigError(
+                "evaluation.gradient_norm=true measures at random iterates of fedavg or "
+                "per-fedavg; set algorithm.random_iterate=true"
+            )
+        return replace(
+            plain,
+            label=plain.label or (algorithm.label if algorithm else GIVEN),
+            data=_absolute(dataset_options.resolve_data_options(dict(plain.data))),
+            model=plain.model
+            if is_given(plain.model)
+            else complete(MODEL, plain.model, build_model(plain.model)),
+            algorithm=plain.algorithm
+            if algorithm is None
+            else complete(ALGORITHM, plain.algorithm, algorithm),
+            aggregation=dict(plain.aggregation)
+            if aggregation_is_given(plain.aggregation)
+            else complete_aggregation(plain.aggregation),
+            parts=table["parts"],
+            objective=dict(plain.objective)
+            if is_given(plain.objective)
+            else resolve_objective(plain.objective),
+            evaluation=table["evaluation"],
+        )
+
+    def to_table(self) -> dict[str, Any]:
+        """The table that gives this experiment again."""
+        plain = {k: getattr(self, k) for k in ("label", "seed", "rounds", "participation")}
+        sections = {k: dict(getattr(self, k)) for k in ("data", "model", "algorithm")}
+        # What is not asked for is not written: folders of earlier versions keep their fingerprint.
+        if self.aggregation:
+            sections["aggregation"] = dict(self.aggregation)
+        if not self.parts.everything:
+            sections["parts"] = to_table(self.parts)
+        if self.objective:
+            sections["objective"] = dict(self.objective)
+        return {**plain, **sections, "evaluation": to_table(self.evaluation)}
+
+    def to_toml(self) -> str:
+        """The text of ``config.toml``."""
+        return "# headstart run THIS-FILE gives the same numbers again\n" + tomli_w.dumps(
+            self.to_table()
+        )
+
+    def build_data(self) -> FederatedDataset:
+        """The data set, split among clients."""
+        return dataset_options.build_dataset(
+            dict(self.data), seed=self.seed, target=find_target(self.objective)
+        )
+
+    def build_objective(self, model: Model, schema: Schema) -> Objective:
+        """Loss and metrics of the model on data with this schema."""
+        return make_objective(model, schema, self.objective)
+
+    def build_model(self) -> Model:
+        """The model."""
+        return build_model(self.model)
+
+    def build_algorithm(self) -> Algorithm:
+        """The algorithm, with its aggregation."""
+        return build_aggregated(self.algorithm, self.aggregation)
+
+    def with_seed(self, seed: int) -> Experiment:
+        """The same experiment with another seed."""
+        return replace(self, seed=seed)
+
+    def with_algorithm(self, name: str) -> Experiment:
+        """The same experiment with another algorithm, which keeps the options it shares."""
+        known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
+        shared = {key: value for key, value in self.algorithm.items() if key in known}
+        table = {k: v for k, v in self.to_table().items() if k != "label"}
+        return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
+
+    def fingerprint(self, *, with_data: bool = True) -> str:
+        """What must agree for a checkpoint to be continued: all but the label and the end.
+
+        In a federation the data are the sites' own, and where their folder lies means nothing.
+        """
+        table = self.to_table()
+        for free in ("label", "rounds", *([] if with_data else ["data"])):
+            del table[free]
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+
+
+DEFAULT: dict[str, Any] = {
+    "rounds": 400,
+    "participation": 0.5,
+    "data": {
+        "source": "digits",
+        "partition": "iid",
+        "clients": 20,
+        "new_clients": 4,
+        "own_labels": True,
+    },
+    "model": {"name": "mlp"},
+    "algorithm": {
+        "name": "per-fedavg",
+        "inner_steps": 3,
+        "inner_lr": 0.4,
+        "local_lr": 0.2,
+        "local_steps": 1,
+        "max_gradient_norm": 30.0,
+    },
+    "evaluation": {"every": 50, "adapt_steps": 3},
+}
+"""What ``headstart run`` does with no arguments: the demo's Per-FedAvg (examples/demo)."""
+
+
+def load_experiment(
+    path: Path | None, settings: Sequence[str] = (), *, seed: int | None = None
+) -> Experiment:
+    """An experiment from a file (or the default one) with ``key=value`` settings on top."""
+    table = read_toml(path) if path is not None else default_table(settings)
+    for setting in settings:
+        apply_setting(table, setting)
+    if seed is not None:
+        table["seed"] = seed
+    return Experiment.from_table(table)
+
+
+def default_table(settings: Sequence[str]) -> dict[str, Any]:
+    """What a command without a file starts from: the demo, or for other data plain defaults.
+
+    The demo's step sizes, rounds and adaptation steps were tuned for the demo's clients. For any
+    other clients they would be a guess, and often one that diverges.
+    """
+    named = dict(setting.partition("=")[::2] for setting in settings)
+    if any(key in named for key in ("data.source", "data.path", "data.partition")):
+        return {}
+    table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
+    name = str(_value(named.get("algorithm.name", ALGORITHM.default)))
+    known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
+    table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
+    return table
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """Return the experiment of a run, from the configuration in its folder."""
+    if not (folder / "config.toml").exists():
+        raise InputError(f"{folder} is not a run: it has no config.toml")
+    with refuse_imports_from(folder):
+        return Experiment.from_table(read_toml(folder / "config.toml"))
+
+
+def _holds_run(path: Path) -> bool:
+    """Whether the file is the stored configuration of a run."""
+    beside = (path.parent / name for name in ("checkpoint", "summary.json", "metrics.jsonl"))
+    return path.name == "config.toml" and any(other.exists() for other in beside)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file, or one clear line; a run's brings no modules along."""
+    if _holds_run(path):
+        forbid_imports_from(path.parent)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; give an experiment file (TOML)") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def apply_setting(table: dict[str, Any], setting: str) -> None:
+    """Set one dotted key; the value is read as TOML, or taken as text if it is none."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {setting!r} is not key=value, as in algorithm.inner_lr=0.05")
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {setting!r}: {parent} is not a table")
+    table[last] = _value(text.strip())
+
+
+def build_algorithm(table: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of an ``[algorithm]`` table."""
+    return _build("algorithm", ALGORITHM, table)
+
+
+def build_aggregated(algorithm: Mapping[str, Any], aggregation: Mapping[str, Any]) -> Algorithm:
+    """The algorithm of an ``[algorithm]`` table with what an ``[aggregation]`` table adds."""
+    steps, rule = build_aggregation(aggregation)
+    return with_aggregation(build_algorithm(algorithm), steps, rule)
+
+
+def build_aggregation(
+    table: Mapping[str, Any],
+) -> tuple[list[AggregationStep], AggregationRule | None]:
+    """The steps and the rule of an ``[aggregation]`` table; a rule's options stand beside it."""
+    listed = convert(list[dict[str, Any]], table.get("steps", []), "aggregation.steps")
+    steps = [_build("aggregation.steps", STEP, step) for step in listed]
+    name = table.get("rule", "mean")
+    options = {k: v for k, v in table.items() if k not in ("steps", "rule")}
+    if name == "mean":
+        refuse_unknown(options, (), "aggregation")
+        return steps, None
+    return steps, _build("aggregation", RULE, {**options, "name": name}, "rule")
+
+
+def complete_aggregation(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with every default written out; empty if it asks for nothing."""
+    steps, rule = build_aggregation(table)
+    pairs = zip(table.get("steps", []), steps, strict=True)
+    entry: dict[str, Any] = {"steps": [complete(STEP, *pair) for pair in pairs]} if steps else {}
+    if rule is not None:
+        named = complete(RULE, {"name": table["rule"]}, rule)
+        entry |= {"rule": named.pop("name"), **named}
+    return entry
+
+
+def build_model(table: Mapping[str, Any]) -> Model:
+    """The model of a ``[model]`` table."""
+    return _build("model", MODEL, table)
+
+
+def is_given(table: Mapping[str, Any]) -> bool:
+    """Whether a section says no more than that its thing was given from Python."""
+    return table.get("name") == GIVEN
+
+
+def aggregation_is_given(table: Mapping[str, Any]) -> bool:
+    """Whether a step or the rule was given from Python."""
+    steps = [step for step in table.get("steps", ()) if isinstance(step, Mapping)]
+    return table.get("rule") == GIVEN or any(is_given(step) for step in steps)
+
+
+def complete(kind: Kind, table: Mapping[str, Any], built: Any) -> dict[str, Any]:
+    """The section an object came from, with every default written out.
+
+    The name is the one that was given, so that a stored configuration finds the same thing again.
+    """
+    name = table.get("name", kind.default)
+    has_options = isinstance(kind.find(name, "name"), type)
+    return {"name": name, **(to_table(built) if has_options else {})}
+
+
+def _absolute(data: dict[str, Any]) -> dict[str, Any]:
+    """A folder or table is found again from wherever the stored configuration is run."""
+    if "path" not in data or "\0" in data["path"]:
+        return data
+    return {**data, "path": str(Path(data["path"]).expanduser().absolute())}
+
+
+def _build(where: str, kind: Kind, table: Mapping[str, Any], key: str = "name") -> Any:
+    """``key`` is what the option is called that names the thing."""
+    name = convert(str, table.get("name", kind.default), f"{where}.{key}")
+    if name == GIVEN:
+        raise ConfigError(
+            f"the {kind.word} of this run was given from Python ({table.get('description', '')}); "
+            f"give it again: hs.load_run(folder, {_argument(kind)}=…)"
+        )
+    found = kind.find(name, f"{where}.{key}")
+    options = {k: v for k, v in table.items() if k != "name"}
+    if not isinstance(found, type):
+        refuse_unknown(options, (), where)
+        return found
+    if not is_dataclass(found):
+        raise ConfigError(
+            f"{where}.{key}={name!r} is a class without options; make it a frozen dataclass, whose "
+            f"fields are the options of [{where}]"
+        )
+    try:
+        return build_from_table(found, options, where)
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None
+
+
+def _argument(kind: Kind) -> str:
+    """Steps and rules come with the algorithm that they wrap."""
+    return "algorithm" if kind in (STEP, RULE) else kind.word
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

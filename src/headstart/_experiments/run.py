@@ -1,0 +1,235 @@
+"""A finished run in memory: its numbers, and a model for every client."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from headstart._experiments.adaptation import adapted_model
+from headstart._experiments.configuration import Experiment
+from headstart._keys import Keys
+from headstart.algorithms._contract import Algorithm, Memory, ModelParts, State
+from headstart.data._federated import ClientData, FederatedDataset, from_clients
+from headstart.data._schema import Schema
+from headstart.data._schema_matching import match_inputs, match_labels
+from headstart.errors import ConfigError, DataError, DivergedError, OutputError
+from headstart.models._model import Model
+from headstart.models.objectives import Classification, Objective, ObjectiveLike, make_objective
+from headstart.options import require_at_least
+from headstart.parts import merge_frozen
+from headstart.records import ClientResult, Evaluation, RunSummary
+from headstart.trees import Tree, size
+
+NOT_FINITE = "the model's outputs for these examples are not finite numbers"
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalModel:
+    """One client's own model."""
+
+    params: Tree
+    model: Model
+    schema: Schema
+    objective: ObjectiveLike = None
+    """Loss and metrics; by default what fits the labels."""
+
+    def save(self, path: str | Path, *, algorithm: str = "") -> Path:
+        """Write the model to a ``.safetensors`` file that ``hs.load_model`` opens."""
+        from headstart._experiments.model_files import save_model
+
+        path = Path(path)
+        if path.suffix != ".safetensors":
+            raise OutputError(f"{path} must end in .safetensors")
+        save_model(path, self.params, self.model, self.schema, self.objective, algorithm=algorithm)
+        return path
+
+    def __repr__(self) -> str:
+        """The model, how large it is and what it takes."""
+        columns = ", ".join(self.schema.feature_names[:6])
+        named = f", columns {columns}" if columns else ""
+        return (
+            f"PersonalModel({self.model!r}, {size(self.params):,} parameters, "
+            f"examples of shape {self.schema.shape}{named})"
+        )
+
+    def predict(self, x: Any) -> Shaped[np.ndarray, "batch ..."]:
+        """The answer for each example: a class number, a number, or 0 and 1 for each label.
+
+        ``x`` is an array, or a table whose columns are matched by name. The names of classes are in
+        ``schema.class_names``.
+        """
+        return np.asarray(self._objective.predictions(self._outputs(x)))
+
+    def score(self, x: Any, y: Any) -> dict[str, float]:
+        """Every metric of the run's objective; an error if the model's outputs are not numbers."""
+        return self._score(x, y, self._objective)
+
+    def probabilities(self, x: Any) -> Float[np.ndarray, "batch ..."]:
+        """Probability of each class for each example; of each label if several can be on."""
+        if self.schema.target == "number":
+            raise ConfigError("a model that predicts numbers gives no probabilities; use predict")
+        turn = jax.nn.softmax if self.schema.target == "class" else jax.nn.sigmoid
+        return np.asarray(turn(self._outputs(x)))
+
+    def accuracy(self, x: Any, y: Any) -> float:
+        """Share of right answers, for classification; :meth:`score` gives any objective's."""
+        if self.schema.target != "class":
+            raise ConfigError("accuracy is for classification; use score")
+        objective = Classification(self.model, self.schema, ("accuracy",))
+        return self._score(x, y, objective)["accuracy"]
+
+    @property
+    def _objective(self) -> Objective:
+        return make_objective(self.model, self.schema, self.objective)
+
+    def _outputs(self, x: Any) -> Shaped[Array, "batch ..."]:
+        x = match_inputs(x, self.schema)
+        outputs = self._objective.outputs(self.params, jnp.asarray(x))
+        if not np.all(np.isfinite(outputs)):
+            raise DivergedError(NOT_FINITE)
+        return outputs
+
+    def _score(self, x: Any, y: Any, objective: Objective) -> dict[str, float]:
+        x, y = check_examples(x, y, self.schema)
+        score = objective.score(self.params, (jnp.asarray(x), jnp.asarray(y)))
+        if not np.all(score.finite):
+            raise DivergedError(NOT_FINITE)
+        sums = np.sum(np.asarray(score.statistics, float), axis=0)
+        return {name: float(value) for name, value in objective.values(sums, len(y)).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What training gives, wherever it was made: numbers, the shared model, and clients' own."""
+
+    summary: RunSummary
+    evaluations: tuple[Evaluation, ...]
+    clients: tuple[ClientResult, ...]
+    model: Model
+    algorithm: Algorithm
+    state: State
+    schema: Schema
+    objective: ObjectiveLike = None
+    """Loss and metrics; by default what fits the labels."""
+    memory: Memory = ()
+    """What the known clients keep between rounds, stacked; ``()`` if they keep nothing."""
+    parts: ModelParts | None = None
+    """What of the model is frozen or not adapted."""
+    experiment: Experiment | None = None
+    """The configuration, as far as it can be written down."""
+    data: FederatedDataset | None = None
+    """The clients' data, if they are at hand."""
+    folder: Path | None = None
+    """Where the run is kept, if it is."""
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return str(self.summary)
+
+    def _repr_html_(self) -> str:
+        """The summary, in a notebook."""
+        return f"<pre>{html.escape(str(self.summary))}</pre>"
+
+    @property
+    def params(self) -> Tree:
+        """The shared initial model."""
+        return merge_frozen(self.algorithm.model(self.state), self.parts)
+
+    @property
+    def start(self) -> PersonalModel:
+        """The shared initial model, ready to predict."""
+        return PersonalModel(self.params, self.model, self.schema, self.objective)
+
+    def personalize(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        client: str | int | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+    ) -> PersonalModel:
+        """A client's own model.
+
+        With ``x`` and ``y``: a model for a client that was never in training, adapted to all the
+        examples given; judge it on others (``mine.score(x_test, y_test)``). With ``client``, a name
+        or number of one of the run's clients: the model that was scored in ``clients.csv``, from
+        what this client has kept and adapted to its training examples.
+        """
+        steps = self.summary.adapt_steps if steps is None else steps
+        require_at_least(0, steps=steps, seed=seed)
+        if client is not None:
+            if x is not None or y is not None:
+                raise ConfigError("give examples (x, y) or a client, not both")
+            return self._of_client(client, steps)
+        if x is None or y is None:
+            raise ConfigError("give a client's examples, x and y, or one of the run's clients")
+        memory = self.algorithm.init_memory(self.state)
+        key = Keys.from_seed(seed).adaptation_root
+        return self._adapted(memory, check_examples(x, y, self.schema), key, steps)
+
+    def client_data(self, client: str | int) -> tuple[int, ClientData]:
+        """One of the run's clients: its number and its examples."""
+        data = self._data()
+        number = data.number_of(client)
+        return number, data.client(number)
+
+    def save(self, path: str | Path) -> Path:
+        """Keep the run in a folder, as ``headstart run`` would have; ``hs.load_run`` opens it."""
+        from headstart._experiments.run_files import save_run
+
+        return save_run(self, Path(path))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """The page of the run, in its folder; ``path`` is where to keep a run that has none."""
+        from headstart._experiments.run_files import write_report
+
+        return write_report(self, None if path is None else Path(path))
+
+    def _of_client(self, client: str | int, steps: int) -> PersonalModel:
+        if self.summary.adapt_on == "test":
+            raise ConfigError(
+                "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
+                "clients' models are not for use; run it with adapt_on = train"
+            )
+        number, own = self.client_data(client)
+        memory = self.algorithm.init_memory(self.state)
+        if not own.is_new and self.algorithm.needs_memory:
+            if self.summary.engine == "flower":
+                raise ConfigError("in a federation every site keeps its own memory on its own disk")
+            memory = jax.tree.map(lambda leaf: leaf[number], self.memory)
+        key = Keys.from_seed(self.summary.seed).adaptation(number)
+        return self._adapted(memory, (own.x_train, own.y_train), key, steps)
+
+    def _adapted(
+        self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: Any, steps: int
+    ) -> PersonalModel:
+        objective = make_objective(self.model, self.schema, self.objective)
+        params = adapted_model(
+            self.algorithm, objective, self.parts, self.state, memory, examples, key, steps
+        )
+        return PersonalModel(merge_frozen(params, self.parts), self.model, self.schema, objective)
+
+    def _data(self) -> FederatedDataset:
+        if self.data is None and self.experiment is None:
+            raise ConfigError("the run does not know its clients' data")
+        data = self.data or self.experiment.build_data()  # type: ignore[union-attr]
+        if data.digest() != self.summary.data_digest:
+            raise DataError("these are not the data that the run was made with")
+        return data
+
+
+def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """The examples as arrays, or one clear line why they do not fit the run."""
+    x, y = match_inputs(x, schema), match_labels(y, schema)
+    if len(x) != len(y) or not len(y):
+        raise DataError(f"{len(x)} inputs and {len(y)} labels; give as many of each, at least one")
+    from_clients([(x, y, x[:1], y[:1])], schema, names=["given"])
+    return x, y.astype(schema.label_type)

@@ -1,0 +1,252 @@
+"""How good every client's own model is, before and after adaptation.
+
+A client adapts on its training split and is scored on its held-out split, whatever the method, and
+every method gets the same number of gradient evaluations. Adapting on held-out data (as paper P
+did) exists only as ``adapt_on="test"`` and marks every number that comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from headstart._keys import Keys, adaptation_start, adaptation_step
+from headstart._simulation.federation import Federation
+from headstart._simulation.layout import Layout
+from headstart.algorithms._contract import Algorithm, Memory, State, Task
+from headstart.models.objectives import Measure, Objective
+from headstart.trees import Tree, where
+
+AdaptOn = Literal["train", "test"]
+BLOCK = 64
+"""Held-out examples scored at a time."""
+MOST_SUMS = 1 << 25
+"""Numbers that the sums of the clients scored together may take."""
+
+
+class Scores(NamedTuple):
+    """Per client and number of adaptation steps 0 … most; NaN where not asked for or diverged."""
+
+    clients: Int[np.ndarray, " clients"]
+    """Whose the rows are."""
+    loss: Float[np.ndarray, "clients steps+1"]
+    diverged: Bool[np.ndarray, "clients steps+1"]
+    values: Mapping[str, Float[np.ndarray, "clients steps+1"]]
+    """Every metric by its name; also NaN where a client's examples do not define it."""
+    measures: tuple[Measure, ...]
+    """The metrics, the primary one first."""
+
+    @property
+    def metric(self) -> Measure:
+        """The primary metric."""
+        return self.measures[0]
+
+    @property
+    def primary(self) -> Float[np.ndarray, "clients steps+1"]:
+        """The values of the primary metric."""
+        return self.values[self.metric.name]
+
+
+def evaluate(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    keys: Keys,
+    *,
+    clients: Int[np.ndarray, " clients"],
+    steps: list[int],
+    layout: Layout,
+    adapt_on: AdaptOn = "train",
+    most: int | None = None,
+) -> Scores:
+    """Scores of these clients after each number of adaptation steps in ``steps``.
+
+    A client's key does not depend on the round or the algorithm: differences between evaluations
+    come from the models, not from the draw of adaptation batches. ``most`` fixes the width of the
+    result, so that evaluations of different ``steps`` share one compiled program.
+    """
+    most = max(steps) if most is None else most
+    wanted = np.isin(np.arange(most + 1), steps)
+    objective = federation.objective
+    counts = np.asarray(federation.test_counts)
+    parts = []
+    for some in pieces(clients, most + 1, objective.width + 2):
+        table = _evaluate(
+            algorithm, state, memory, federation, keys, some.astype(np.int32), wanted,
+            most=most, on_test=adapt_on == "test", layout=layout,
+        )  # fmt: skip
+        parts.append(
+            scores_from_sums(objective, np.asarray(table, float), some, counts[some], wanted)
+        )
+    return joined(parts)
+
+
+def pieces(clients: np.ndarray, steps: int, width: int) -> list[np.ndarray]:
+    """Clients that are scored together, so that their sums fit into ``MOST_SUMS`` numbers.
+
+    >>> [len(some) for some in pieces(np.arange(5), 1, MOST_SUMS // 2)]
+    [2, 2, 1]
+    """
+    clients, size = np.asarray(clients), max(1, MOST_SUMS // (steps * width))
+    return np.split(clients, range(size, len(clients), size))
+
+
+def joined(parts: Sequence[Scores]) -> Scores:
+    """The scores of all parts' clients."""
+    if len(parts) == 1:
+        return parts[0]
+    return Scores(
+        np.concatenate([part.clients for part in parts]),
+        np.concatenate([part.loss for part in parts]),
+        np.concatenate([part.diverged for part in parts]),
+        {name: np.concatenate([p.values[name] for p in parts]) for name in parts[0].values},
+        parts[0].measures,
+    )
+
+
+def scores_from_sums(
+    objective: Objective,
+    table: Float[np.ndarray, "clients steps+1 width+2"],
+    clients: Int[np.ndarray, " clients"],
+    counts: Int[np.ndarray, " clients"],
+    wanted: Bool[np.ndarray, " steps+1"],
+) -> Scores:
+    """Means from sums over each client's held-out examples."""
+    loss, bad = table[..., 0], table[..., -1]
+    per_client = np.asarray(counts, float)[:, None]
+    asked = np.broadcast_to(wanted, loss.shape)
+    finite = (bad == 0) & np.isfinite(loss)
+    values = {
+        name: np.where(finite & asked, value, np.nan)
+        for name, value in objective.values(table[..., 1:-1], per_client).items()
+    }
+    return Scores(
+        np.asarray(clients),
+        np.where(finite & asked, loss / per_client, np.nan),
+        ~finite & asked,
+        values,
+        objective.measures,
+    )
+
+
+@partial(jax.jit, static_argnames=("most", "on_test", "layout"))
+def _evaluate(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    keys: Keys,
+    clients: Int[Array, " clients"],
+    wanted: Bool[Array, " steps+1"],
+    *,
+    most: int,
+    on_test: bool,
+    layout: Layout,
+) -> Float[Array, "clients steps+1 width+2"]:
+    @layout.everywhere
+    def program(
+        algorithm: Algorithm,
+        state: State,
+        memory: Memory,
+        federation: Federation,
+        keys: Keys,
+        clients: Array,
+        wanted: Array,
+    ) -> Array:
+        one = _scorer(algorithm, state, memory, federation, keys, wanted, most, on_test)
+
+        def group(clients: Int[Array, " group"]) -> Array:
+            return jnp.concatenate(layout.together(one, clients))
+
+        tables = jax.lax.map(group, layout.mine(clients, padding=0))
+        return layout.gathered(tables, len(clients))
+
+    return program(algorithm, state, memory, federation, keys, clients, wanted)
+
+
+def _scorer(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    federation: Federation,
+    keys: Keys,
+    wanted: Bool[Array, " steps+1"],
+    most: int,
+    on_test: bool,
+) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 width+2"]]:
+    """One client's sums after each wanted number of adaptation steps."""
+    fresh = algorithm.init_memory(state)
+
+    def one(client: Int[Array, ""]) -> Float[Array, "steps+1 width+2"]:
+        known = client < federation.known
+        row = jnp.where(known, client, 0)
+        mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
+        held_out = federation.held_out_task(client)
+        task = held_out if on_test else federation.training_task(client)
+        own = keys.adaptation(client)
+        return score_client(algorithm, state, mine, task, held_out, own, wanted, most=most)
+
+    return one
+
+
+def score_client(
+    algorithm: Algorithm,
+    state: State,
+    memory: Memory,
+    task: Task,
+    held_out: Task,
+    key: PRNGKeyArray,
+    wanted: Bool[Array, " steps+1"],
+    *,
+    most: int,
+) -> Float[Array, "steps+1 width+2"]:
+    """Sums over one client's held-out examples after each wanted number of steps on its task."""
+    last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
+    task = task.for_adaptation()
+    width = sums_width(held_out)
+
+    def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " width+2"]:
+        model = algorithm.personal_model(personal)
+        return jax.lax.cond(
+            wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((width,))
+        )
+
+    def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
+        personal, table = carry
+        personal = algorithm.personal_step(personal, task, adaptation_step(key, step))
+        return personal, table.at[step + 1].set(scored(personal, step + 1))
+
+    personal = algorithm.personal_start(state, memory, task, adaptation_start(key))
+    table = jnp.zeros((most + 1, width)).at[0].set(scored(personal, jnp.int32(0)))
+    return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
+
+
+def sums_width(task: Task) -> int:
+    """Numbers in a client's sums: the loss, the metrics' statistics, and what is not finite."""
+    return task.objective.width + 2
+
+
+def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
+    """Over all the task's examples: losses, the metrics' statistics, how many are not finite."""
+    block = jnp.arange(BLOCK)
+
+    def add_block(b: Int[Array, ""], sums: Float[Array, " width+2"]) -> Float[Array, " width+2"]:
+        place = b * BLOCK + block
+        real = place < task.count
+        rows = task.start + jnp.where(real, place, 0)
+        batch = jax.tree.map(lambda a: a[rows], task.examples)
+        score = task.objective.score(task.merge_frozen(params), batch)
+        bad = ~(score.finite & jnp.isfinite(score.loss))
+        ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
+        middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)
+        return sums + jnp.concatenate([ends[0][None], middle, ends[1][None]])
+
+    blocks = (task.count + BLOCK - 1) // BLOCK
+    return jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((sums_width(task),)))

@@ -1,0 +1,121 @@
+"""An algorithm around another one: everything it does not change is delegated."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms._contract import (
+    Algorithm,
+    GradientNormPoint,
+    Memory,
+    Personal,
+    State,
+    Task,
+)
+from headstart.trees import Tree
+
+
+class AlgorithmWrapper(Algorithm):
+    """Delegates everything that does not depend on the round; a final class adds the rest."""
+
+    algorithm: Algorithm
+
+    @abstractmethod
+    def inner_state(self, state: State) -> State:
+        """The wrapped algorithm's state."""
+
+    @abstractmethod
+    def with_inner_state(self, state: State, inner: State) -> State:
+        """The state with the wrapped algorithm's replaced."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The wrapped algorithm's."""
+        return self.algorithm.name
+
+    @property
+    def needs_memory(self) -> bool:  # type: ignore[override]
+        """Whether the wrapped algorithm does."""
+        return self.algorithm.needs_memory
+
+    @property
+    def label(self) -> str:
+        """The wrapped algorithm's."""
+        return self.algorithm.label
+
+    @property
+    def smaller_steps(self) -> str:
+        """The wrapped algorithm's."""
+        return self.algorithm.smaller_steps
+
+    @property
+    def gradients_per_step(self) -> int:
+        """The wrapped algorithm's."""
+        return self.algorithm.gradients_per_step
+
+    @property
+    def largest_batch(self) -> int:
+        """The wrapped algorithm's."""
+        return self.algorithm.largest_batch
+
+    @property
+    def measures_gradient_norm(self) -> bool:
+        """Whether the wrapped algorithm does."""
+        return self.algorithm.measures_gradient_norm
+
+    @property
+    def rule(self) -> Any:
+        """The wrapped algorithm's."""
+        return self.algorithm.rule
+
+    @property
+    def bits_per_number(self) -> int:
+        """The wrapped algorithm's."""
+        return self.algorithm.bits_per_number
+
+    @property
+    def update_scale(self) -> float:
+        """The wrapped algorithm's."""
+        return self.algorithm.update_scale
+
+    def gradient_norm_point(self, state: State) -> GradientNormPoint:
+        """The wrapped algorithm's."""
+        return self.algorithm.gradient_norm_point(self.inner_state(state))
+
+    def gradients_per_update(self, examples: int) -> int:
+        """The wrapped algorithm's."""
+        return self.algorithm.gradients_per_update(examples)
+
+    def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
+        """The wrapped algorithm's."""
+        return self.algorithm.weight_of(examples)
+
+    def model(self, state: State) -> Tree:
+        """The wrapped algorithm's."""
+        return self.algorithm.model(self.inner_state(state))
+
+    def with_model(self, state: State, params: Tree) -> State:
+        """The wrapped algorithm's replaced."""
+        inner = self.algorithm.with_model(self.inner_state(state), params)
+        return self.with_inner_state(state, inner)
+
+    def init_memory(self, state: State) -> Memory:
+        """The wrapped algorithm's."""
+        return self.algorithm.init_memory(self.inner_state(state))
+
+    def personal_start(
+        self, state: State, memory: Memory, task: Task, key: PRNGKeyArray
+    ) -> Personal:
+        """The wrapped algorithm's."""
+        return self.algorithm.personal_start(self.inner_state(state), memory, task, key)
+
+    def personal_step(self, personal: Personal, task: Task, key: PRNGKeyArray) -> Personal:
+        """The wrapped algorithm's."""
+        return self.algorithm.personal_step(personal, task, key)
+
+    def personal_model(self, personal: Personal) -> Tree:
+        """The wrapped algorithm's."""
+        return self.algorithm.personal_model(personal)

@@ -1,0 +1,149 @@
+r"""APFL (Deng, Kamani, Mahdavi 2020): an adaptive mixture of a local and the global model.
+
+Client i keeps a local model v_i and a mixing weight λ_i (α_i in their paper) and uses
+v̄_i = λ_i v_i + (1 − λ_i) w. In a round it takes τ steps, each on one batch ξ:
+
+    w_i ← w_i − β ∇f_i(w_i; ξ)
+    v_i ← v_i − β λ_i ∇f_i(v̄_i; ξ)            the gradient of f_i(v̄_i) in v_i
+
+and, if adaptive, at the start of the round λ_i ← clip(λ_i − β ⟨v_i − w_i, ∇f_i(v̄_i; ξ)⟩, 0, 1).
+The server averages the w_i.
+
+All clients in training start with v_i = w_0 and the configured λ, as in their Algorithm 1, whenever
+they are first drawn. Where their text is silent: a client who was never in training starts with
+v_i = w, the trained one, and the configured λ.
+An adaptation step at test time moves v_i only, with step size α, keeping w and λ_i.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms._contract import Batch, Cohort, Info, Reply, Sent, Task
+from headstart.algorithms._local_training import LocalTraining, descend
+from headstart.errors import ConfigError
+from headstart.options import require_positive
+from headstart.trees import Tree, add, dot, mix, norm, scale, subtract
+
+
+class APFLState(NamedTuple):
+    """The global model."""
+
+    params: Tree
+    round: Int[Array, ""]
+
+
+class APFLMemory(NamedTuple):
+    """What a client keeps: v_i and λ_i."""
+
+    local: Tree
+    mixing: Float[Array, ""]
+
+
+class APFLPersonal(NamedTuple):
+    """A client's own model in its parts."""
+
+    shared: Tree
+    memory: APFLMemory
+
+
+@final
+class APFL(LocalTraining):
+    """Adaptive personalised federated learning; β is the step size of w_i, v_i and λ_i."""
+
+    name: ClassVar[str] = "apfl"
+    needs_memory: ClassVar[bool] = True
+
+    inner_lr: float = 0.1
+    """α: step size of adaptation at test time."""
+    mixing: float = 0.5
+    """λ before the first round."""
+    adaptive: bool = eqx.field(static=True, default=True)
+    """Whether each client learns its own λ_i."""
+
+    def __check_init__(self) -> None:
+        """Refuse values that no run could use."""
+        require_positive(inner_lr=self.inner_lr)
+        if isinstance(self.mixing, int | float) and not 0 <= self.mixing <= 1:
+            raise ConfigError(f"mixing={self.mixing} must lie between 0 and 1")
+
+    def gradients_per_update(self, examples: int) -> int:
+        """Two gradients per local step, and one for λ_i."""
+        return 2 * self.steps_for(examples, [self.batch_sizes[1]]) + int(self.adaptive)
+
+    def init(self, params: Tree) -> APFLState:
+        """The global model before the first round."""
+        return APFLState(params, jnp.zeros((), jnp.int32))
+
+    def init_memory(self, state: APFLState) -> APFLMemory:
+        """v_i = w, λ_i as configured."""
+        dtype = jax.tree.leaves(state.params)[0].dtype
+        return APFLMemory(state.params, jnp.asarray(self.mixing, dtype))
+
+    def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Sent:
+        """w."""
+        return Sent(state.params)
+
+    def client_update(
+        self, sent: Sent, memory: APFLMemory, task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, APFLMemory, Info]:
+        """Adapt λ_i, then τ steps on w_i and v_i."""
+        size = self.batch_sizes[1]
+        first = task.batch(jax.random.fold_in(key, self.local_steps), size)
+        share = self._adapted_mixing(sent.params, memory, task, first)
+
+        def step(
+            models: tuple[Tree, Tree], batches: list[Batch], t: Array
+        ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
+            w, v = models
+            loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
+            towards = self._local_direction(w, v, share, task, batches[0])
+            return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss
+
+        (w, v), loss = self.train(step, (sent.params, memory.local), task, key, [size])
+        reply = Reply(subtract(w, sent.params), self.weight_of(task.count))
+        return reply, APFLMemory(v, share), {"loss": loss}
+
+    def server_update(
+        self, state: APFLState, cohort: Cohort, key: PRNGKeyArray
+    ) -> tuple[APFLState, Info]:
+        """The mean of the w_i."""
+        info = {"update_norm": norm(cohort.update)}
+        return APFLState(add(state.params, cohort.update), state.round + 1), info
+
+    def personal_start(
+        self, state: APFLState, memory: APFLMemory, task: Task, key: PRNGKeyArray
+    ) -> APFLPersonal:
+        """w beside the client's v_i and λ_i."""
+        return APFLPersonal(state.params, memory)
+
+    def personal_step(self, personal: APFLPersonal, task: Task, key: PRNGKeyArray) -> APFLPersonal:
+        """v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
+        shared, (local, share) = personal
+        batch = task.batch(key, self.batch_sizes[0])
+        towards = self._local_direction(shared, local, share, task, batch)
+        return APFLPersonal(shared, APFLMemory(descend(local, towards, self.inner_lr), share))
+
+    def personal_model(self, personal: APFLPersonal) -> Tree:
+        """v̄_i = λ_i v_i + (1 − λ_i) w."""
+        return mix(personal.memory.local, personal.shared, personal.memory.mixing)
+
+    def _local_direction(
+        self, w: Tree, v: Tree, share: Float[Array, ""], task: Task, batch: Batch
+    ) -> Tree:
+        return scale(jax.grad(task.loss)(mix(v, w, share), batch), share)
+
+    def _adapted_mixing(
+        self, w: Tree, memory: APFLMemory, task: Task, batch: Batch
+    ) -> Float[Array, ""]:
+        v, share = memory
+        if not self.adaptive:
+            return share
+        gradient = jax.grad(task.loss)(mix(v, w, share), batch)
+        slope = dot(subtract(v, w), gradient)
+        return jnp.clip(share - self.local_lr * slope, 0.0, 1.0).astype(share.dtype)

@@ -1,0 +1,159 @@
+r"""ARUBA (Khodak, Balcan, Talwalkar 2019): FedAvg with a step size per coordinate that is learned.
+
+The server keeps, beside the model φ, how far clients move (b) and how large their gradients are
+(g), coordinate by coordinate. Client i takes τ steps from φ with η = √(b/g) and reports both:
+
+    θ ← θ − η ∘ ∇f_i(θ; ξ)                                        τ times, from θ = φ
+    b ← b + ε²/(t+1)^p + mean_i ½(φ − θ_i)²                        after round t = 1, 2, …
+    g ← g + ζ²/(t+1)^p + mean_i Σ ∇f_i²,          φ ← mean_i θ_i
+
+with b = ε², g = ζ² before the first round, so that training starts with step size ε/ζ, which is
+``local_lr``. A coordinate in which clients agree on where to go gets a large step, one in which
+gradients are large but lead nowhere a small one. At test time a client refines φ with the learned
+η. ARUBA++ (``plus`` = c > 0) keeps learning there: g ← g + c∇f_i² after every step.
+
+Where their text is silent or does not fit: their sums run over tasks, one after the other; here a
+round is one task, and its clients enter by their mean, which is all the server sees. That weighs
+ε² and ζ² more heavily by the number of clients in a round, and ε and ζ are tuned anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms._contract import Batch, Cohort, Info, Part, Reply, Sent, Task
+from headstart.algorithms._local_training import LocalTraining
+from headstart.errors import ConfigError
+from headstart.options import require_positive
+from headstart.trees import Tree, add, norm, subtract, zeros_like
+
+
+class Rates(NamedTuple):
+    """b and g; the step size is √(b/g)."""
+
+    moved: Tree
+    squares: Tree
+
+
+class ARUBAState(NamedTuple):
+    """The server's state."""
+
+    params: Tree
+    rates: Rates
+    round: Int[Array, ""]
+
+
+class Refined(NamedTuple):
+    """A client's own model, and what it goes by."""
+
+    params: Tree
+    rates: Rates
+
+
+@final
+class ARUBA(LocalTraining):
+    """FedAvg with learned step sizes; ``local_lr`` is ε/ζ, every step size before round 1."""
+
+    name: ClassVar[str] = "aruba"
+
+    zeta: float = 1.0
+    """ζ: how long the first step size is believed; small means that it is soon forgotten."""
+    power: float = 1.0
+    """p: how fast that belief wanes."""
+    plus: float = 0.0
+    """c of ARUBA++: how much a client's own gradients count at test time; 0 is ARUBA."""
+
+    def __check_init__(self) -> None:
+        """Refuse values that no run could use."""
+        require_positive(zeta=self.zeta, power=self.power)
+        if isinstance(self.plus, int | float) and not 0 <= self.plus < float("inf"):
+            raise ConfigError(f"plus={self.plus} must be a number of at least 0")
+
+    def gradients_per_update(self, examples: int) -> int:
+        """One gradient per local step."""
+        return self.steps_for(examples, [self.batch_sizes[1]])
+
+    def init(self, params: Tree) -> ARUBAState:
+        """b = ε², g = ζ²."""
+        zero = zeros_like(params)
+        first = self.zeta**2
+        rates = Rates(_grown(zero, zero, first * self.local_lr**2), _grown(zero, zero, first))
+        return ARUBAState(params, rates, jnp.zeros((), jnp.int32))
+
+    def init_memory(self, state: ARUBAState) -> tuple[()]:
+        """Clients keep nothing."""
+        return ()
+
+    def broadcast(self, state: ARUBAState, key: PRNGKeyArray) -> Sent:
+        """φ and η."""
+        return Sent(state.params, step_sizes(state.rates))
+
+    def client_update(
+        self, sent: Sent, memory: tuple[()], task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, tuple[()], Info]:
+        """τ steps with η, and what they tell about the step sizes."""
+
+        def step(
+            carry: tuple[Tree, Tree], batches: list[Batch], t: Array
+        ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
+            w, squares = carry
+            loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
+            return (_move(w, sent.extra, gradient), _add_squares(squares, gradient, 1.0)), loss
+
+        start = (sent.params, zeros_like(sent.params))
+        (w, squares), loss = self.train(step, start, task, key, [self.batch_sizes[1]])
+        update, weight = subtract(w, sent.params), self.weight_of(task.count)
+        moved = jax.tree.map(lambda u: u**2 / 2, update)
+        parts = {"rates": Part(Rates(moved, squares), weight)}
+        return Reply(update, weight, parts), (), {"loss": loss}
+
+    def server_update(
+        self, state: ARUBAState, cohort: Cohort, key: PRNGKeyArray
+    ) -> tuple[ARUBAState, Info]:
+        """The mean model; b and g grow."""
+        observed = cohort.parts["rates"]
+        belief = self.zeta**2 / (state.round + 2.0) ** self.power
+        rates = Rates(
+            _grown(state.rates.moved, observed.moved, belief * self.local_lr**2),
+            _grown(state.rates.squares, observed.squares, belief),
+        )
+        params = add(state.params, cohort.update)
+        return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
+
+    def personal_start(
+        self, state: ARUBAState, memory: tuple[()], task: Task, key: PRNGKeyArray
+    ) -> Refined:
+        """φ with the learned step sizes."""
+        return Refined(state.params, state.rates)
+
+    def personal_step(self, personal: Refined, task: Task, key: PRNGKeyArray) -> Refined:
+        """θ ← θ − √(b/g) ∘ ∇f; then, with ARUBA++, g ← g + c∇f²."""
+        w, rates = personal
+        gradient = jax.grad(task.loss)(w, task.batch(key, self.batch_sizes[0]))
+        learned = rates._replace(squares=_add_squares(rates.squares, gradient, self.plus))
+        return Refined(_move(w, step_sizes(rates), gradient), learned)
+
+    def personal_model(self, personal: Refined) -> Tree:
+        """θ."""
+        return personal.params
+
+
+def step_sizes(rates: Rates) -> Tree:
+    """η = √(b/g)."""
+    return jax.tree.map(lambda b, g: jnp.sqrt(b / g), rates.moved, rates.squares)
+
+
+def _grown(sums: Tree, observed: Tree, prior: Any) -> Tree:
+    return jax.tree.map(lambda a, new: (a + new + prior).astype(a.dtype), sums, observed)
+
+
+def _move(w: Tree, eta: Tree, gradient: Tree) -> Tree:
+    return jax.tree.map(lambda u, e, d: u - e * d, w, eta, gradient)
+
+
+def _add_squares(squares: Tree, gradient: Tree, factor: Float[Array, ""] | float) -> Tree:
+    return jax.tree.map(lambda s, d: (s + factor * d**2).astype(s.dtype), squares, gradient)

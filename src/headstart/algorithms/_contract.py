@@ -1,0 +1,365 @@
+"""What a federated algorithm is: pure functions, one shape for all.
+
+    state                = algorithm.init(params)                                server, once
+    sent                 = algorithm.broadcast(state, key)                       each round
+    reply, memory, info  = algorithm.client_update(sent, memory, task, key)      on one client
+    state, info          = algorithm.server_update(state, cohort, key)           server
+    personal             = algorithm.personal_start(state, memory, task, key)    on one client
+    personal             = algorithm.personal_step(personal, task, key)
+    params               = algorithm.personal_model(personal)
+
+A client replies with an *update*, the difference to the model it was sent, and a weight; further
+parts of a reply have weights of their own. The server sees weighted means and counts, never one
+reply: that keeps memory flat in the number of clients and fits clipping, noise and secure
+aggregation (:mod:`headstart.aggregation`). ``memory`` is what a client keeps between rounds, ``()``
+for most; ``init_memory`` also gives the memory of a client that was never in training. Randomness
+comes in as keys: the same keys give the same numbers in every engine.
+
+An algorithm is a frozen Equinox module. Its step sizes are leaves, so that changing one does not
+compile again; what changes the program (step counts, names) is declared static. Every class is
+either abstract or final. Abstract methods must be written; the others have defaults that may be
+replaced. A state is a named tuple with the shared model under ``params``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from headstart._first_layer import FirstLayer
+from headstart._keys import adaptation_start, adaptation_step
+from headstart.trees import Tree, choose_leaves
+
+Batch: TypeAlias = Any
+State: TypeAlias = PyTree
+Memory: TypeAlias = PyTree
+Personal: TypeAlias = PyTree
+Info = dict[str, Float[Array, ""]]
+"""Numbers to record, each a scalar; ``loss`` among a client's."""
+Weights = Literal["uniform", "examples"]
+
+
+class ExampleScores(Protocol):
+    """What an evaluation adds up over the examples of a batch."""
+
+    @property
+    def loss(self) -> Float[Array, " batch"]:
+        """The loss of every example."""
+
+    @property
+    def statistics(self) -> Float[Array, "batch width"]:
+        """What the metrics are computed from, for every example."""
+
+    @property
+    def finite(self) -> Bool[Array, " batch"]:
+        """Whether the outputs for an example are finite."""
+
+
+class TaskObjective(Protocol):
+    """What a client minimises, and how its model is scored."""
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The first layer, if its gradients need not be written out; None is always right."""
+
+    def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
+        """Return the mean loss of the parameters on a batch."""
+
+    def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
+        """Return the loss of every example."""
+
+    def score(self, params: Tree, batch: Batch) -> ExampleScores:
+        """Return what an evaluation adds up."""
+
+    @property
+    def width(self) -> int:
+        """Length of the statistics of one example."""
+
+
+class ModelParts(eqx.Module):
+    """Parameters that are treated apart."""
+
+    frozen: Tree
+    """Parameters that are not trained; None in place of every other leaf."""
+    adapted: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+    """Which of the trained leaves adaptation moves; None: all."""
+
+    def stop_unadapted(self, params: Tree) -> Tree:
+        """The parameters, constant where adaptation does not move them."""
+        if self.adapted is None:
+            return params
+        return choose_leaves(self.adapted, params, jax.lax.stop_gradient(params))
+
+
+class Task(eqx.Module):
+    """One client's loss and data: rows ``start … start + count − 1`` of arrays it may share.
+
+    The arrays are a tree with one leading axis, usually ``(x, y)``. In a simulation they hold all
+    clients' rows and only ``start`` and ``count`` differ, so nothing is copied per client.
+    """
+
+    objective: TaskObjective = eqx.field(static=True)
+    examples: PyTree[Array]
+    start: Int[Array, ""]
+    count: Int[Array, ""]
+    most: int = eqx.field(static=True, default=0)
+    """No client's split has more examples than this; 0 if that is not known."""
+    parts: ModelParts | None = None
+    """What of the model is frozen or not adapted; None if nothing is."""
+    adapting: bool = eqx.field(static=True, default=False)
+    """Whether the loss has no gradient in what is not adapted."""
+
+    def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
+        """Mean loss on a batch; parameters that are not adapted are constants to adaptation."""
+        if self.adapting and self.parts is not None:
+            params = self.parts.stop_unadapted(params)
+        return self.objective.loss(self.merge_frozen(params), batch)
+
+    def merge_frozen(self, params: Tree) -> Tree:
+        """Return all parameters of the model, including the frozen ones."""
+        return params if self.parts is None else eqx.combine(params, self.parts.frozen)
+
+    def for_adaptation(self) -> Task:
+        """The same task as adaptation steps see it."""
+        if self.parts is None or self.parts.adapted is None:
+            return self
+        fields = (self.objective, self.examples, self.start, self.count, self.most, self.parts)
+        return Task(*fields, adapting=True)
+
+    @property
+    def adapted(self) -> tuple[bool, ...] | None:
+        """Which leaves adaptation moves; None: all."""
+        return None if self.parts is None else self.parts.adapted
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The objective's, if the whole model is trained and adapted."""
+        return self.objective.first_layer if self.parts is None else None
+
+    def batch(self, key: PRNGKeyArray, size: int) -> Batch:
+        """Examples drawn uniformly with replacement from the client's rows."""
+        return self.batches(key, [size])[0]
+
+    def batches(self, key: PRNGKeyArray, sizes: Sequence[int]) -> list[Batch]:
+        """Several independent batches from one draw, which compiles faster than one draw each.
+
+        The first is what :meth:`batch` draws with the same key.
+        """
+        return self.take(self._draw(key, sum(sizes)), sizes)
+
+    def draw_rows(self, key: PRNGKeyArray, steps: int, size: int) -> Int[Array, "steps size"]:
+        """Rows for many steps at once: step t draws from ``fold_in(key, t)``.
+
+        :meth:`take` turns one step's rows into the batches that :meth:`batches` draws with that
+        key. One call of the generator costs the same for one step as for all of them.
+        """
+        return jax.vmap(lambda t: self._draw(jax.random.fold_in(key, t), size))(jnp.arange(steps))
+
+    def shuffle_rows(self, key: PRNGKeyArray) -> Int[Array, " most"]:
+        """The client's rows in random order, each once: the first ``count`` of the result."""
+        place = jnp.arange(self.most)
+        order = jnp.where(place < self.count, jax.random.uniform(key, (self.most,)), jnp.inf)
+        return self.start + jnp.argsort(order)
+
+    def take(self, rows: Int[Array, " size"], sizes: Sequence[int]) -> list[Batch]:
+        """The examples in these rows, cut into batches."""
+        ends = list(itertools.accumulate(sizes))
+        return [self._rows(rows[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+
+    def _draw(self, key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
+        return self.start + jax.random.randint(key, (size,), 0, self.count)
+
+    def _rows(self, rows: Int[Array, " size"]) -> Batch:
+        # Rows are the client's own: no need to have the compiled program check each of them.
+        return jax.tree.map(lambda a: a.at[rows].get(mode="promise_in_bounds"), self.examples)
+
+
+class Sent(NamedTuple):
+    """What the server sends to every client of a round."""
+
+    params: Tree
+    """The shared model; ``()`` if none is shared."""
+    extra: PyTree = ()
+    """Whatever else the algorithm's clients need."""
+
+
+class Part(NamedTuple):
+    """A further part of a reply."""
+
+    value: Tree
+    weight: Float[Array, ""]
+
+
+class Reply(NamedTuple):
+    """What a client sends back."""
+
+    update: Tree
+    """The difference to the model that was sent."""
+    weight: Float[Array, ""]
+    parts: Mapping[str, Part] = {}
+
+
+class Cohort(NamedTuple):
+    """What the server receives from a round's clients together."""
+
+    update: Tree
+    """The weighted mean of their updates."""
+    parts: Mapping[str, Tree]
+    """The weighted mean of each further part."""
+    answered: Int[Array, ""]
+    asked: int
+    exist: int
+    """Clients that may take part in training."""
+
+
+class GradientNormPoint(NamedTuple):
+    """Where, and of which meta-loss, the gradient norm of the theorems is measured."""
+
+    params: Tree
+    inner_lr: Any
+    inner_steps: int
+
+
+class CombiningRule(Protocol):
+    """Combines the replies of a round; see :mod:`headstart.aggregation`."""
+
+    def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
+        """Return one tree from many, which are stacked along the first axis of every leaf."""
+
+    def needs(self) -> int:
+        """Return the fewest replies that the rule can combine."""
+
+
+class Algorithm(eqx.Module):
+    """The contract. See docs/adding-an-algorithm.md for a skeleton."""
+
+    name: ClassVar[str]
+    """The name of the algorithm in an experiment file."""
+    needs_memory: ClassVar[bool] = False
+    """Whether a client keeps anything between rounds."""
+
+    @abstractmethod
+    def init(self, params: Tree) -> State:
+        """The server's state before the first round."""
+
+    @abstractmethod
+    def init_memory(self, state: State) -> Memory:
+        """The memory of a client that has not participated yet; ``()`` if there is none."""
+
+    @abstractmethod
+    def broadcast(self, state: State, key: PRNGKeyArray) -> Sent:
+        """What the server sends to every client of a round."""
+
+    @abstractmethod
+    def client_update(
+        self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, Memory, Info]:
+        """One client's work in a round; ``info["loss"]`` is the mean training loss it saw."""
+
+    @abstractmethod
+    def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
+        """The next state, and numbers to record."""
+
+    def model(self, state: State) -> Tree:
+        """The shared initial model: every state has it under the name ``params``."""
+        return state.params
+
+    def with_model(self, state: State, params: Tree) -> State:
+        """The state with another shared model."""
+        return state._replace(params=params)
+
+    @abstractmethod
+    def personal_start(
+        self, state: State, memory: Memory, task: Task, key: PRNGKeyArray
+    ) -> Personal:
+        """What a client's own model starts from, before any adaptation step."""
+
+    @abstractmethod
+    def personal_step(self, personal: Personal, task: Task, key: PRNGKeyArray) -> Personal:
+        """One adaptation step on the client's data."""
+
+    @abstractmethod
+    def personal_model(self, personal: Personal) -> Tree:
+        """The parameters the client would use."""
+
+    @abstractmethod
+    def gradients_per_update(self, examples: int) -> int:
+        """Gradient evaluations of one ``client_update`` for a client with this many examples.
+
+        A Hessian-vector product counts 2.
+        """
+
+    @property
+    @abstractmethod
+    def gradients_per_step(self) -> int:
+        """Gradient evaluations of one ``personal_step``."""
+
+    @property
+    @abstractmethod
+    def largest_batch(self) -> int:
+        """The largest batch the algorithm draws from a client."""
+
+    @abstractmethod
+    def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
+        """The weight that a client with this many training examples replies with.
+
+        A server checks what a site claims against it.
+        """
+
+    @property
+    def label(self) -> str:
+        """A short name for tables: the algorithm and what tells its variants apart."""
+        return self.name
+
+    @property
+    def smaller_steps(self) -> str:
+        """What to try when training diverges: ``algorithm.local_lr=0.005 (now 0.05)``."""
+        return "smaller steps"
+
+    @property
+    def rule(self) -> CombiningRule | None:
+        """How a round's replies are combined; None: their weighted mean."""
+        return None
+
+    @property
+    def bits_per_number(self) -> int:
+        """Bits that a number of an update takes when it leaves a client; below 32, a whole one."""
+        return 32
+
+    @property
+    def update_scale(self) -> float:
+        """What a number that leaves a client is multiplied by to be an update again."""
+        return 1.0
+
+    @property
+    def measures_gradient_norm(self) -> bool:
+        """Whether the state holds the random iterates that the theorems speak of."""
+        return False
+
+    def gradient_norm_point(self, state: State) -> GradientNormPoint:
+        """Where to measure the gradient norm of the theorems; by default ‖∇f‖ at the model."""
+        return GradientNormPoint(self.model(state), 0.0, 0)
+
+    def personalize(
+        self,
+        state: State,
+        memory: Memory,
+        task: Task,
+        key: PRNGKeyArray,
+        steps: int | Int[Array, ""],
+    ) -> Tree:
+        """This client's own model after this number of adaptation steps."""
+        task = task.for_adaptation()
+
+        def advance(step: Int[Array, ""], personal: Personal) -> Personal:
+            return self.personal_step(personal, task, adaptation_step(key, step))
+
+        start = self.personal_start(state, memory, task, adaptation_start(key))
+        return self.personal_model(jax.lax.fori_loop(0, steps, advance, start))

@@ -1,0 +1,71 @@
+"""Local training: every client alone, from the common random start. No communication."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, final
+
+import jax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms._contract import Batch, Cohort, Info, Reply, Sent, Task
+from headstart.algorithms._local_training import PlainAdaptation, descend
+from headstart.trees import Tree
+
+
+class LocalState(NamedTuple):
+    """The server keeps the common start and counts rounds."""
+
+    params: Tree
+    round: Int[Array, ""]
+
+
+@final
+class Local(PlainAdaptation):
+    """Each chosen client takes τ gradient steps on its own model; replies are empty.
+
+    A client's memory is its model. A new client starts from the common random start, which is
+    what it would have without a federation.
+    """
+
+    name: ClassVar[str] = "local"
+    needs_memory: ClassVar[bool] = True
+
+    def gradients_per_update(self, examples: int) -> int:
+        """One gradient per local step."""
+        return self.steps_for(examples, [self.batch_sizes[1]])
+
+    def init(self, params: Tree) -> LocalState:
+        """The common random start."""
+        return LocalState(params, jax.numpy.zeros((), jax.numpy.int32))
+
+    def init_memory(self, state: LocalState) -> Tree:
+        """A client's own model, before it has trained."""
+        return state.params
+
+    def broadcast(self, state: LocalState, key: PRNGKeyArray) -> Sent:
+        """Nothing is sent."""
+        return Sent(())
+
+    def client_update(
+        self, sent: Sent, memory: Tree, task: Task, key: PRNGKeyArray
+    ) -> tuple[Reply, Tree, Info]:
+        """τ gradient steps on the client's own model."""
+
+        def step(w: Tree, batches: list[Batch], t: Array) -> tuple[Tree, Float[Array, ""]]:
+            loss, d = jax.value_and_grad(task.loss)(w, batches[0])
+            return descend(w, d, self.local_lr), loss
+
+        w, loss = self.train(step, memory, task, key, [self.batch_sizes[1]])
+        return Reply((), self.weight_of(task.count)), w, {"loss": loss}
+
+    def server_update(
+        self, state: LocalState, cohort: Cohort, key: PRNGKeyArray
+    ) -> tuple[LocalState, Info]:
+        """Only the round counter moves."""
+        return LocalState(state.params, state.round + 1), {}
+
+    def personal_start(
+        self, state: LocalState, memory: Tree, task: Task, key: PRNGKeyArray
+    ) -> Tree:
+        """The client's own model."""
+        return memory

@@ -1,0 +1,181 @@
+r"""What algorithms with local training share: its options, its loop, and plain adaptation.
+
+A client takes τ steps w ← w − β d(w) from the model it was sent, on batches drawn independently
+with replacement; or, with ``local_epochs``, goes E times through its examples without replacement.
+Then every epoch is a new random order, a step takes the next rows of it, and the last step of an
+epoch is filled up from the beginning of the order: every example is used at least once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from headstart.algorithms._contract import Algorithm, Batch, Task, Weights
+from headstart.errors import ConfigError
+from headstart.options import require_at_least, require_one_of, require_positive
+from headstart.trees import Tree
+
+BatchSize = int | tuple[int, int, int]
+OptimizerOption = str | Callable[..., Any] | None
+Carry = TypeVar("Carry")
+LocalStep = Callable[[Any, list[Batch], Int[Array, ""]], tuple[Any, Float[Array, ""]]]
+"""(carry, batches, number of the step) ↦ (carry, loss seen)."""
+
+
+def _momentum(learning_rate: Any) -> optax.GradientTransformation:
+    return optax.sgd(learning_rate, momentum=0.9)
+
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "sgd": optax.sgd,
+    "momentum": _momentum,
+    "adagrad": optax.adagrad,
+    "adam": optax.adam,
+    "yogi": optax.yogi,
+}
+
+
+class LocalTraining(Algorithm):
+    """Options of local training, and the loop over its steps."""
+
+    local_lr: float = 0.05
+    """β: step size of a local step."""
+    local_steps: int = eqx.field(static=True, default=10)
+    """τ: local steps per round."""
+    local_epochs: int | None = eqx.field(static=True, default=None)
+    """E: passes through a client's examples per round, in place of ``local_steps``."""
+    batch_size: BatchSize = eqx.field(static=True, default=40)
+    """D = D′ = D″, or the three: inner, outer, Hessian."""
+    weights: Weights = eqx.field(static=True, default="uniform")
+    """Whether the server's mean counts clients equally or by their training examples."""
+
+    def __check_init__(self) -> None:
+        """Refuse values that no run could use."""
+        require_positive(local_lr=self.local_lr)
+        require_at_least(1, local_steps=self.local_steps)
+        if self.local_epochs is not None:
+            require_at_least(1, local_epochs=self.local_epochs)
+        for size in self.batch_sizes:
+            require_at_least(1, batch_size=size)
+        require_one_of(("uniform", "examples"), weights=self.weights)
+
+    @property
+    def batch_sizes(self) -> tuple[int, int, int]:
+        """D, D′, D″: inner, outer, Hessian."""
+        size = self.batch_size
+        return (size, size, size) if isinstance(size, int) else size
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch the algorithm draws from a client."""
+        return max(self.batch_sizes)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """One gradient per adaptation step."""
+        return 1
+
+    @property
+    def smaller_steps(self) -> str:
+        """A tenth of β."""
+        return advise_smaller("local_lr", self.local_lr)
+
+    def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
+        """The number of examples, or 1."""
+        size = examples.astype(float)
+        return size if self.weights == "examples" else jnp.ones_like(size)
+
+    def steps_for(self, examples: int, sizes: Sequence[int]) -> int:
+        """Local steps of a client with this many examples; a step takes batches of ``sizes``."""
+        if self.local_epochs is None:
+            return self.local_steps
+        return self.local_epochs * math.ceil(examples / sum(sizes))
+
+    def train(
+        self, step: LocalStep, start: Carry, task: Task, key: PRNGKeyArray, sizes: Sequence[int]
+    ) -> tuple[Carry, Float[Array, ""]]:
+        """All local steps of a round; also the mean of the losses seen."""
+        if self.local_epochs is not None:
+            return _epochs(step, start, task, key, sizes, self.local_epochs)
+
+        def one(carry: Carry, at: tuple[Array, Array]) -> tuple[Carry, Array]:
+            t, rows = at
+            return step(carry, task.take(rows, sizes), t)
+
+        steps = (jnp.arange(self.local_steps), task.draw_rows(key, self.local_steps, sum(sizes)))
+        carry, losses = jax.lax.scan(one, start, steps)
+        return carry, jnp.mean(losses)
+
+
+class PlainAdaptation(LocalTraining):
+    """A client's own model is a tree of parameters that moves by plain gradient steps."""
+
+    inner_lr: float = 0.1
+    """α: step size of adaptation, in training (if any) and at test time."""
+
+    def __check_init__(self) -> None:
+        """Refuse values that no run could use."""
+        require_positive(inner_lr=self.inner_lr)
+
+    def personal_step(self, personal: Tree, task: Task, key: PRNGKeyArray) -> Tree:
+        """w ← w − α∇̃f(w, D)."""
+        batch = task.batch(key, self.batch_sizes[0])
+        return descend(personal, jax.grad(task.loss)(personal, batch), self.inner_lr)
+
+    def personal_model(self, personal: Tree) -> Tree:
+        """The adapted w."""
+        return personal
+
+
+def _epochs(
+    step: LocalStep, start: Carry, task: Task, key: PRNGKeyArray, sizes: Sequence[int], epochs: int
+) -> tuple[Carry, Float[Array, ""]]:
+    taken = sum(sizes)
+    steps = (task.count + taken - 1) // taken
+
+    def epoch(carry: tuple[Carry, Array], number: Int[Array, ""]) -> tuple[Any, None]:
+        order = task.shuffle_rows(jax.random.fold_in(key, number))
+
+        def one(t: Int[Array, ""], carry: tuple[Carry, Array]) -> tuple[Carry, Array]:
+            inner, total = carry
+            places = (t * taken + jnp.arange(taken)) % task.count
+            inner, loss = step(inner, task.take(order[places], sizes), number * steps + t)
+            return inner, total + loss
+
+        return jax.lax.fori_loop(0, steps, one, carry), None
+
+    (carry, total), _ = jax.lax.scan(epoch, (start, jnp.zeros(())), jnp.arange(epochs))
+    return carry, total / (steps * epochs)
+
+
+def resolve_optimizer(
+    option: OptimizerOption, where: str
+) -> Callable[..., optax.GradientTransformation] | None:
+    """Return what turns a step size into an Optax optimiser; None for plain descent."""
+    if option in (None, "none"):
+        return None
+    if isinstance(option, str):
+        if option not in OPTIMIZERS:
+            raise ConfigError(
+                f"{where}={option!r} is not known; use one of {', '.join(OPTIMIZERS)}, or none"
+            )
+        return OPTIMIZERS[option]
+    return option
+
+
+def descend(w: Tree, d: Tree, step_size: Any) -> Tree:
+    """w − step_size · d, in w's own number type."""
+    return jax.tree.map(lambda u, v: (u - step_size * v).astype(u.dtype), w, d)
+
+
+def advise_smaller(option: str, value: Any) -> str:
+    """Return the advice to try a tenth, and 0.1 at most."""
+    return f"algorithm.{option}={min(value / 10, 0.1):g} (now {value:g})"

@@ -1,0 +1,410 @@
+"""Examples of many clients in flat arrays.
+
+All examples stand one client after the other, and each client's training examples before its
+held-out ones, as rows do in a compressed sparse matrix: ragged clients cost no padding, a million
+clients cost a million integers, and the arrays may be memory-mapped.
+
+    x, y      ┃ client 0: train │ held out ┃ client 1: train │ held out ┃ …
+    offsets   0                            offsets[1]
+    train_counts  ├── [0] ──┤              ├── [1] ──┤
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from headstart.data import _digest as digests
+from headstart.data._schema import Schema
+from headstart.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """One client's examples, as stored."""
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    is_new: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedDataset:
+    """Many clients' examples. Clients kept out of training (*new clients*) come last."""
+
+    x: Shaped[np.ndarray, "examples ..."]
+    y: Shaped[np.ndarray, "examples ..."]
+    """Class numbers; numbers with ``target="number"``; (examples, labels) of 0 and 1 with labels.
+    Of a text, one class number per position."""
+    offsets: Int[np.ndarray, " clients+1"]
+    train_counts: Int[np.ndarray, " clients"]
+    schema: Schema
+    new_clients: int = 0
+    names: Sequence[str] | None = None
+    description: str = ""
+    validated: InitVar[bool] = False
+    """The values are known to be good and need not be read; ``replace`` never passes it on."""
+    stored_digest: str | None = field(default=None, init=False)
+    """The fingerprint of data read in place (``open_store``); ``replace`` drops it."""
+
+    def __post_init__(self, validated: bool) -> None:
+        """Refuse what no later step could use: empty clients, labels out of range, NaN."""
+        for problem in find_misfits(self) or ([] if validated else find_bad_values(self)):
+            raise DataError(problem)
+
+    def __repr__(self) -> str:
+        """What there is, in a line."""
+        new = f", {self.new_clients:,} of them new" if self.new_clients else ""
+        what = self.description or "no description"
+        return (
+            f"FederatedDataset({what}: {self.clients:,} clients{new}, {len(self.y):,} examples "
+            f"of shape {self.schema.shape})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The same, in a notebook."""
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+    @property
+    def clients(self) -> int:
+        """All clients, new ones included."""
+        return len(self.offsets) - 1
+
+    @property
+    def known_clients(self) -> int:
+        """Clients that take part in training: numbers 0 … known_clients − 1."""
+        return self.clients - self.new_clients
+
+    @property
+    def test_counts(self) -> Int[np.ndarray, " clients"]:
+        """Held-out examples of each client."""
+        return np.diff(self.offsets) - self.train_counts
+
+    def name(self, client: int) -> str:
+        """The client's name; its number if it has none."""
+        return str(client) if self.names is None else str(self.names[client])
+
+    def number_of(self, client: str | int) -> int:
+        """A client by its number or its name; a name that looks like a number is a name."""
+        names = list(self.names or [])
+        if client in names:
+            return names.index(str(client))
+        text = str(client)
+        if text.isdecimal() and int(text) < self.clients:
+            return int(text)
+        raise DataError(
+            f"client {client} is not one of the {self.clients}: give 0 … {self.clients - 1}"
+            + (f" or a name such as {names[0]}" if names else "")
+        )
+
+    def client(self, client: int) -> ClientData:
+        """One client's examples."""
+        if not 0 <= client < self.clients:
+            raise DataError(f"client {client} does not exist; there are 0 … {self.clients - 1}")
+        start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+        cut = start + int(self.train_counts[client])
+        return ClientData(
+            name=self.name(client),
+            x_train=self.x[start:cut],
+            y_train=self.y[start:cut],
+            x_test=self.x[cut:stop],
+            y_test=self.y[cut:stop],
+            is_new=client >= self.known_clients,
+        )
+
+    def part(self, first: int, last: int) -> FederatedDataset:
+        """Clients first … last − 1 as a data set of their own, none of them new; no copy is made.
+
+        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> from_clients([one] * 5, Schema(shape=(1,), classes=2)).part(1, 3).offsets.tolist()
+        [0, 3, 6]
+        """
+        start, stop = int(self.offsets[first]), int(self.offsets[last])
+        return replace(
+            self,
+            x=self.x[start:stop],
+            y=self.y[start:stop],
+            offsets=self.offsets[first : last + 1] - start,
+            train_counts=self.train_counts[first:last],
+            new_clients=0,
+            names=None if self.names is None else self.names[first:last],
+            validated=self.stored_digest is None,  # a file may have been edited since
+        )
+
+    def of(self, chosen: Sequence[int] | np.ndarray) -> FederatedDataset:
+        """Return some clients as a data set, none of them new; their examples are copied.
+
+        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> some = from_clients([one] * 5, Schema(shape=(1,), classes=2)).of([0, 4])
+        >>> some.clients, some.y.tolist()
+        (2, [0, 1, 1, 0, 1, 1])
+        """
+        chosen = np.asarray(chosen)
+        starts, sizes = self.offsets[chosen], np.diff(self.offsets)[chosen]
+        ends = np.cumsum(sizes)
+        rows = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+        return replace(
+            self,
+            x=self.x[rows],
+            y=self.y[rows],
+            offsets=np.concatenate([[0], ends]),
+            train_counts=np.asarray(self.train_counts)[chosen],
+            new_clients=0,
+            names=[self.name(int(client)) for client in chosen],
+            validated=self.stored_digest is None,
+        )
+
+    def digest(self) -> str:
+        """Return a fingerprint of all examples, of their clients and of the schema.
+
+        Data read in place have it stored, so that gigabytes need not be read.
+        """
+        return self.stored_digest or digests.combine_digests(
+            {name: digests.build_array_card(array) for name, array in self.arrays().items()},
+            self.schema.to_table(),
+            self.new_clients,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The four arrays by name, as they are fingerprinted and stored."""
+        return {
+            "x": self.x,
+            "y": self.y,
+            "offsets": np.asarray(self.offsets, np.int64),
+            "train_counts": np.asarray(self.train_counts, np.int64),
+        }
+
+    def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
+        """How many labels of each class the client holds, both splits together.
+
+        Empty where labels are numbers.
+        """
+        labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
+        if self.schema.target == "number":
+            return np.zeros(0, np.int64)
+        if self.schema.target == "labels":
+            return labels.astype(np.int64).sum(axis=0)
+        return np.bincount(np.ravel(labels), minlength=self.schema.classes)
+
+    def with_own_labels(self, seed: int = 0) -> FederatedDataset:
+        """Return the data with each client's classes renamed by a random permutation.
+
+        Then one common model cannot serve two clients, whatever it computes, and what can be
+        shared is how to learn from few examples.
+        """
+        if self.schema.target != "class":
+            raise ConfigError("own_labels renames classes, which these data do not have")
+        y = np.array(self.y)
+        for client in range(self.clients):
+            names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
+            rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+            y[rows] = names[self.y[rows]]
+        # A permutation of good labels is good: nothing has to be read again.
+        return replace(self, y=y, description=f"{self.description}, own labels", validated=True)
+
+    def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
+        """The training splits alone, split again: what step sizes may be tuned on.
+
+        Held-out examples and new clients are not in it, so tuning cannot look at them.
+        """
+        sizes = np.asarray(self.train_counts[: self.known_clients])
+        ends = np.cumsum(sizes)
+        held = np.clip(np.round(sizes * test_fraction).astype(int), 1, sizes - 1)
+        shift = self.offsets[: self.known_clients] - (ends - sizes)
+        chosen = np.arange(ends[-1]) + np.repeat(shift, sizes)
+        return replace(
+            self,
+            x=self.x[chosen],
+            y=self.y[chosen],
+            offsets=np.concatenate([[0], ends]),
+            train_counts=sizes - held,
+            new_clients=0,
+            names=None if self.names is None else list(self.names[: self.known_clients]),
+            description=f"{self.description} (training splits only, for tuning)",
+            validated=True,
+        )
+
+
+def from_clients(
+    clients: Sequence[tuple[Any, Any, Any, Any]],
+    schema: Schema,
+    *,
+    new_clients: int = 0,
+    names: Sequence[str] | None = None,
+    description: str = "",
+) -> FederatedDataset:
+    """A data set from (x_train, y_train, x_test, y_test) per client, new clients last.
+
+    >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+    >>> from_clients([one, one], Schema(shape=(1,), classes=2)).train_counts.tolist()
+    [2, 2]
+    """
+    if not clients:
+        raise DataError("there are no clients; give at least one")
+    for number, client in enumerate(clients):
+        name = str(number) if names is None or number >= len(names) else names[number]
+        _refuse_misfit(name, client, schema)
+    if names is not None and len(names) != len(clients):
+        raise DataError(f"{len(names)} names for {len(clients)} clients; give one for each")
+    parts = [[np.asarray(part) for part in client] for client in clients]
+    x = np.concatenate([part for p in parts for part in (p[0], p[2]) if len(part)])
+    y = np.concatenate([part for p in parts for part in (p[1], p[3]) if len(part)])
+    sizes = np.array([len(p[0]) + len(p[2]) for p in parts])
+    return FederatedDataset(
+        x=x,
+        y=y.astype(schema.label_type),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        train_counts=np.array([len(p[0]) for p in parts]),
+        schema=schema,
+        new_clients=new_clients,
+        names=names,
+        description=description,
+    )
+
+
+def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema) -> None:
+    """Inputs and labels of each split must belong together, before they are laid end to end."""
+    for what, x, y in (("training", *client[:2]), ("held-out", *client[2:])):
+        x, y = np.asarray(x), np.asarray(y)
+        if len(x) != len(y):
+            raise DataError(f"client {name} has {len(x)} {what} inputs and {len(y)} labels")
+        if len(x) and x.shape[1:] != schema.shape:
+            raise DataError(
+                f"client {name}: examples have shape {x.shape[1:]}, the schema says {schema.shape}"
+            )
+        if len(y):
+            _refuse_labels(name, y, schema)
+
+
+def _refuse_labels(name: str, y: np.ndarray, schema: Schema) -> None:
+    """Labels must be what the schema says, before they are stored as such."""
+    words = y.dtype.kind not in "buif"
+    if schema.target == "number" and words:
+        raise DataError(f"client {name} has labels of type {y.dtype}; numbers are needed")
+    if schema.target != "number" and (words or not np.all(y == np.floor(y))):
+        raise DataError(
+            f"client {name} has labels that are not whole numbers; to predict quantities use "
+            'Schema(target="number")'
+        )
+    if not _label_shape_fits(y, schema):
+        wanted = {"class": "class numbers", "number": f"{schema.targets} for each example"}
+        raise DataError(
+            f"client {name} has labels of shape {y.shape[1:]}; give "
+            + wanted.get(schema.target, f"{schema.classes} for each example, 0 or 1")
+        )
+
+
+def _label_shape_fits(y: np.ndarray, schema: Schema) -> bool:
+    if schema.target == "labels":
+        return y.shape[1:] == (schema.classes,)
+    if schema.target == "number":
+        return y.shape[1:] == (schema.targets,) or (y.ndim == 1 and schema.targets == 1)
+    return y.ndim == 1 or (y.ndim == 2 and schema.vocabulary > 0)
+
+
+def find_problems(data: FederatedDataset) -> list[str]:
+    """Return what makes the data unusable, each with the remedy; empty if nothing does."""
+    return find_misfits(data) or find_bad_values(data)
+
+
+def find_misfits(data: FederatedDataset) -> list[str]:
+    """Sizes and shapes that do not go together; the examples themselves are not read."""
+    if len(data.train_counts) != data.clients or data.offsets[0] != 0:
+        return [
+            f"{len(data.train_counts)} training counts and {len(data.offsets)} offsets from "
+            f"{data.offsets[0]} on do not agree; offsets are 0 and the end of each client"
+        ]
+    found = []
+    for what, counts in (("training", data.train_counts), ("held-out", data.test_counts)):
+        bad = np.flatnonzero(counts < 1)
+        if len(bad):
+            size = int(np.diff(data.offsets)[bad[0]])
+            found.append(
+                f"client {data.name(int(bad[0]))} has {size} example{'s' * (size != 1)} and so no "
+                f"{what} example; every client needs at least 2 "
+                f"(leave smaller clients out with data.min_examples=2)"
+            )
+    if not 0 <= data.new_clients < data.clients:
+        found.append(
+            f"new_clients={data.new_clients} of {data.clients} clients leaves none to train on; "
+            f"use at most {data.clients - 1}"
+        )
+    if len(data.x) != len(data.y) or data.offsets[-1] != len(data.y):
+        found.append(
+            f"{len(data.x)} inputs, {len(data.y)} labels and {data.offsets[-1]} examples "
+            "do not agree"
+        )
+    if data.schema.target != "class" and not _label_shape_fits(data.y, data.schema):
+        found.append(f"labels have shape {data.y.shape[1:]}, the schema says {data.schema!r}")
+    if data.x.shape[1:] != data.schema.shape:
+        found.append(f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}")
+    return found
+
+
+def find_bad_values(data: FederatedDataset) -> list[str]:
+    """Labels and inputs no model could take; every example is read, a piece at a time."""
+    found = find_bad_labels(data)
+    bad = find_bad_row(data.x, data.schema)
+    if bad is not None and data.schema.vocabulary:
+        found.append(
+            f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
+        )
+    elif bad is not None:
+        found.append(
+            f"client {_owner(data, bad)} has a feature that is not a finite number "
+            f"(its example {bad - int(data.offsets[_owner_index(data, bad)])}); "
+            "fill or remove missing values first"
+        )
+    return found
+
+
+def find_bad_labels(data: FederatedDataset) -> list[str]:
+    """A label outside the classes, a number that is not finite, a label neither on nor off."""
+    number = data.schema.target == "number"
+    most = 1 if data.schema.target == "labels" else data.schema.classes - 1
+    bad = _first_row(data.y, lambda y: ~np.isfinite(y) if number else (y < 0) | (y > most))
+    if bad is None:
+        return []
+    owner = f"client {_owner(data, bad)} has"
+    if number:
+        return [f"{owner} a label that is not a finite number; fill or remove it first"]
+    if data.schema.target == "labels":
+        return [f"{owner} a label that is neither 0 nor 1"]
+    return [
+        f"{owner} label {np.ravel(data.y[bad])[0]}, outside 0 … {most}; "
+        "renumber the labels or raise data.classes"
+    ]
+
+
+def find_bad_row(x: np.ndarray, schema: Schema) -> int | None:
+    """The first row that no model could take: a number that is not finite, an unknown token."""
+    if schema.vocabulary:
+        return _first_row(x, lambda rows: (rows < 0) | (rows >= schema.vocabulary))
+    if np.issubdtype(x.dtype, np.floating):
+        return _first_row(x, lambda rows: ~np.isfinite(rows))
+    return None
+
+
+def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
+    """The first row with a wrong number in it; what is computed on the way stays small."""
+    for first, rows in digests.iterate_pieces(array):
+        bad = np.flatnonzero(wrong(rows).reshape(len(rows), -1).any(axis=1))
+        if len(bad):
+            return first + int(bad[0])
+    return None
+
+
+def _owner_index(data: FederatedDataset, row: int) -> int:
+    return int(np.searchsorted(data.offsets, row, side="right")) - 1
+
+
+def _owner(data: FederatedDataset, row: int) -> str:
+    return data.name(_owner_index(data, row))

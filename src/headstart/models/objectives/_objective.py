@@ -1,0 +1,260 @@
+"""What a client minimises and is judged by: a loss, predictions, and named metrics.
+
+An objective joins a model and the schema of the data. Metrics are made of sums over examples, so
+that an evaluation can go block by block and clients can be scored where their data are: a measure
+says what to add up for every example (on the device) and what the sums mean (on the host).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from headstart._first_layer import FirstLayer
+from headstart._metric import Metric
+from headstart.errors import ConfigError, DataError
+from headstart.models._model import Examples, Model
+from headstart.options import choose
+from headstart.trees import Tree
+
+Batch = tuple[Array, Array]
+Sums = Float[np.ndarray, "... width"]
+Count = Any
+"""How many examples were added up: a number, or one for each of the leading axes."""
+Values = Float[np.ndarray, "..."]
+Target = Literal["class", "number", "labels"]
+SLACK = 1e-6
+"""Relative rounding of sums in 32 bits."""
+RESERVED = ("loss", "metric", "metrics", "new_clients", "round", "steps", "ci95")
+LARGEST = float(np.finfo(np.float32).max)
+"""No sum is larger. Far larger ones overflow in the statistics over all clients."""
+
+
+class DataSchema(Examples, Protocol):
+    """What an objective must know of the data."""
+
+    @property
+    def target(self) -> Target:
+        """What a label is: one class, a number, or several labels that are on or off."""
+
+    def decode(self, x: Array) -> Array:
+        """Stored inputs as the model sees them."""
+
+    def decode_target(self, y: Array) -> Array:
+        """Stored numbers as the model is to give them."""
+
+    def restore_target(self, outputs: Array) -> Array:
+        """What the model gives in the units of the stored numbers."""
+
+    @property
+    def target_shift(self) -> float | tuple[float, ...]:
+        """What is subtracted from stored numbers."""
+
+
+class Score(NamedTuple):
+    """Per example: its loss, what its metrics are made of, and whether its outputs are finite."""
+
+    loss: Float[Array, " batch"]
+    statistics: Float[Array, "batch width"]
+    finite: Bool[Array, " batch"]
+
+
+@dataclass(frozen=True)
+class Measure(Metric, ABC):
+    """A metric and how it is computed: from sums over examples of ``width`` numbers each."""
+
+    judges_answers: ClassVar[bool] = True
+    """Whether it says something about an answer that is always the same."""
+
+    def width(self, outputs: int) -> int:
+        """Return how many numbers an example adds for a model with this many outputs."""
+        return 1
+
+    @abstractmethod
+    def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
+        """What each example adds; only finite outputs count."""
+
+    @abstractmethod
+    def value(self, sums: Sums, count: Count) -> Values:
+        """The metric of ``count`` examples; NaN where they do not define it.
+
+        The statistics are on the last axis of ``sums``; axes before it (clients, steps) stay.
+        """
+
+    def chance(self, classes: int) -> float | None:
+        """Return what a random guess among the classes scores; None if that says nothing."""
+        return None
+
+    def check(self, sums: Sums, count: int) -> None:
+        """Raise DataError for sums that ``count`` examples cannot have."""
+        refuse_outside(sums, 0, count, f"{self.name} of its {count} held-out examples")
+
+
+def mean_where(values: np.ndarray, counts: np.ndarray) -> Values:
+    """The mean over the last axis of those that count; NaN where none does."""
+    total = np.sum(np.where(counts, values, 0.0), axis=-1)
+    return total / np.where(counts.any(axis=-1), counts.sum(axis=-1), np.nan)
+
+
+def refuse_outside(sums: np.ndarray, low: float, high: float, what: str) -> None:
+    """Raise DataError for sums beyond these limits, rounding aside."""
+    if (sums < low).any() or (sums > high * (1 + SLACK)).any():
+        raise DataError(f"claims sums that cannot be right for the {what}")
+
+
+@dataclass(frozen=True)
+class Objective(ABC):
+    """A loss, predictions and metrics of one model on one kind of data.
+
+    A batch is ``(x, y)`` as stored; the schema decodes it. To write one of your own, subclass and
+    give ``example_loss``, ``available`` and ``predictions``; further fields are its options. Equal
+    objectives are equal and hashable, and share one compiled program.
+    """
+
+    model: Model
+    schema: DataSchema
+    metrics: tuple[str, ...] = ()
+    """Names of the metrics to compute, the primary one first; empty: the objective's own first."""
+
+    name: ClassVar[str]
+    """The name of a built-in objective in an experiment file."""
+    target: ClassVar[Target] = "class"
+    """What the labels must be."""
+    constant_answer: ClassVar[str] = ""
+    """The best answer that looks at no input, in words; empty if there is none."""
+    must_beat_constant: ClassVar[bool] = False
+    """Whether a model that is no better than the constant answer is of no use."""
+
+    def __post_init__(self) -> None:
+        """Reject data of another kind, and unknown metrics."""
+        if self.schema.target != self.target:
+            raise ConfigError(
+                f"objective {type(self).__name__} needs {_WORDS[self.target]} as labels, but these "
+                f"data have {_WORDS[self.schema.target]}; set objective.name to "
+                f"{_FITTING[self.schema.target]!r}"
+            )
+        available = {measure.name: measure for measure in self.available()}
+        object.__setattr__(self, "metrics", tuple(self.metrics) or (next(iter(available)),))
+        for name in self.metrics:
+            choose(available, name, "objective.metrics")
+            if name in RESERVED:
+                raise ConfigError(f"a metric cannot be called {name!r}; records use that name")
+        if len(set(self.metrics)) < len(self.metrics):
+            raise ConfigError(f"objective.metrics={list(self.metrics)} names one twice")
+
+    @abstractmethod
+    def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch ..."]:
+        """The loss of every example, or of every label of every example; the mean counts."""
+
+    @abstractmethod
+    def available(self) -> Sequence[Measure]:
+        """All metrics this objective can compute; the first is the default."""
+
+    @abstractmethod
+    def predictions(self, outputs: Array) -> Array:
+        """What the model answers, from its outputs."""
+
+    def constant_outputs(self, y: np.ndarray) -> np.ndarray | None:
+        """Outputs of the constant answer for one example, from training labels."""
+        return None
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The metrics that are computed; the first is the primary one."""
+        known = {measure.name: measure for measure in self.available()}
+        return tuple(known[name] for name in self.metrics)
+
+    @property
+    def primary(self) -> Measure:
+        """The metric that decides."""
+        return self.measures[0]
+
+    @property
+    def first_layer(self) -> FirstLayer | None:
+        """The model's first layer, if it says which that is."""
+        of_model = getattr(self.model, "first_layer", None)
+        if of_model is None:
+            return None
+        return FirstLayer(
+            of_model.weight, lambda batch: of_model.inputs(self.schema.decode(batch[0]))
+        )
+
+    def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
+        """Mean over the batch."""
+        return jnp.mean(self._label_losses(self.outputs(params, batch[0]), batch[1]))
+
+    def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
+        """The loss of every example."""
+        losses = self._label_losses(self.outputs(params, batch[0]), batch[1])
+        return per_example(jnp.mean, losses)
+
+    def score(self, params: Tree, batch: Batch) -> Score:
+        """All that an evaluation adds up; one pass through the model."""
+        x, y = batch
+        outputs = self.outputs(params, x)
+        losses = self._label_losses(outputs, y)
+        finite = per_example(jnp.all, jnp.isfinite(outputs))
+        statistics = jnp.where(finite[:, None], self.statistics(outputs, y), 0.0)
+        return Score(per_example(jnp.mean, losses), statistics.astype(losses.dtype), finite)
+
+    def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
+        """The statistics of all measures, side by side."""
+        return jnp.concatenate([m.statistics(outputs, y) for m in self.measures], axis=1)
+
+    def outputs(self, params: Tree, x: Array) -> Array:
+        """What the model gives for stored inputs."""
+        return self.model.apply(params, self.schema.decode(x))
+
+    def predict(self, params: Tree, x: Array) -> Array:
+        """What the model answers for stored inputs."""
+        return self.predictions(self.outputs(params, x))
+
+    @property
+    def width(self) -> int:
+        """Numbers that :meth:`statistics` gives for an example."""
+        return sum(self._widths())
+
+    def values(self, sums: Sums, count: Count) -> dict[str, Values]:
+        """Every metric of ``count`` examples by its name, from the sums of their statistics."""
+        sums, count = np.asarray(sums, float), np.asarray(count)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return {m.name: m.value(part, count) for m, part in self._split(sums)}
+
+    def check_sums(self, sums: Sums, count: int) -> None:
+        """Raise DataError for sums that ``count`` examples cannot have."""
+        for measure, part in self._split(sums):
+            measure.check(part, count)
+
+    def _split(self, sums: Sums) -> list[tuple[Measure, Sums]]:
+        parts = np.split(sums, np.cumsum(self._widths())[:-1], axis=-1)
+        return list(zip(self.measures, parts, strict=True))
+
+    def _widths(self) -> list[int]:
+        return [measure.width(self.schema.outputs) for measure in self.measures]
+
+    def _label_losses(self, outputs: Array, y: Array) -> Array:
+        own: Any = getattr(self.model, "example_loss", self.example_loss)
+        return own(outputs, y)
+
+
+_WORDS: dict[Target, str] = {
+    "class": "classes",
+    "number": "numbers",
+    "labels": "labels that are on or off",
+}
+_FITTING: dict[Target, str] = {
+    "class": "classification",
+    "number": "regression",
+    "labels": "multi-label",
+}
+
+
+def per_example(reduce: Any, values: Array) -> Array:
+    """A reduction over all axes but the first."""
+    return reduce(values, axis=tuple(range(1, values.ndim))) if values.ndim > 1 else values
