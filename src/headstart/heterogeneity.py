@@ -28,6 +28,8 @@ from headstart.options import require_at_least, require_one_of
 __all__ = [
     "Distances",
     "Similarity",
+    "as_points",
+    "draw_training_rows",
     "estimate_similarity",
     "label_bound",
     "label_distributions",

@@ -11,6 +11,7 @@ from headstart.records._base import Number, Record
 from headstart.records._scores import KNOWN, NEW
 
 CsvCell = str | int | float | None
+"""What a cell of a CSV file may hold."""
 COLUMNS = ("client", "name", "kind", "train_examples", "test_examples", "classes")
 
 

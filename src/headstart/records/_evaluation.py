@@ -15,6 +15,7 @@ ADAPTED_ON_TEST = (
     "adapted on the data that is scored (adapt_on = test), as in paper P: "
     "not an estimate for unseen data"
 )
+"""The warning beside every number that was adapted on test data."""
 
 
 class Evaluation(ScoredRecord, VersionedRecord):

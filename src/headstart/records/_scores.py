@@ -11,7 +11,10 @@ from headstart._metric import ACCURACY, Metric
 from headstart.records._base import JsonTable, Number, Record
 from headstart.records._statistics import Statistic
 
-KNOWN, NEW = "known", "new"
+KNOWN = "known"
+"""The group of clients that took part in training."""
+NEW = "new"
+"""The group of clients that did not take part in training."""
 GROUPS = (KNOWN, NEW)
 """Clients that took part in training, and clients that did not."""
 

@@ -14,10 +14,15 @@ from headstart.records._base import JsonTable, Number, Record
 CONFIDENCE = 0.95
 Verdict = Literal["better", "worse", "no difference shown", "one seed: undecided", "failed"]
 BETTER: Verdict = "better"
+"""The verdict on a difference in the right direction whose interval excludes zero."""
 WORSE: Verdict = "worse"
+"""The verdict on a difference in the wrong direction whose interval excludes zero."""
 NOT_SHOWN: Verdict = "no difference shown"
+"""The verdict on a difference whose interval includes zero."""
 UNDECIDED: Verdict = "one seed: undecided"
+"""The verdict on a difference without an interval."""
 FAILED: Verdict = "failed"
+"""The verdict on a comparison with a run that failed."""
 
 
 class Statistic(Record):
