@@ -69,7 +69,13 @@ def test_the_picture_of_the_layers_is_that_of_the_import_contract() -> None:
     assert module.PICTURE.read_text() == module.draw(module.read_layers())
 
 
-DOCUMENTS = ("CONTRIBUTING.md", "benchmarks/README.md", "docs/design.md", "docs/report.md", "docs/speed.md")  # fmt: skip
+DOCUMENTS = (
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "docs/design.md",
+    "docs/report.md",
+    "docs/speed.md",
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
