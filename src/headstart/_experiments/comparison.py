@@ -366,6 +366,6 @@ def _by_seed(row: ComparisonRow, group: str, metric: Metric) -> dict[int, float 
     return dict(zip(row.seeds, values, strict=True))
 
 
-def _adaptation_batch(experiment: Experiment) -> int:
+def _adaptation_batch(experiment: Experiment) -> object:
     size = experiment.algorithm["batch_size"]
     return size[0] if isinstance(size, list | tuple) else size
