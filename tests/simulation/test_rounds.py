@@ -23,7 +23,14 @@ from headstart._simulation.layout import (
     replicate,
 )
 from headstart._simulation.reference import run_rounds_slowly
-from headstart._simulation.rounds import run_rounds
+from headstart._simulation.rounds import (
+    NO_CLIENT,
+    _sum_over_devices,
+    _Sums,
+    join_number,
+    run_rounds,
+    split_number,
+)
 from headstart._simulation.sampling import choose_clients
 from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
 from headstart.errors import ConfigError, DivergedError
@@ -130,6 +137,30 @@ def test_divergence_names_round_and_client_and_keeps_the_good_state() -> None:
     assert caught.value.client == "2"
     assert caught.value.round == progress.round + 1
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(progress.state.params))
+
+
+def test_client_numbers_up_to_the_largest_survive_as_floats() -> None:
+    """Every bit alone, all bits, and the neighbours of 2**16, 2**24 and 2**31."""
+    edges = [edge + d for edge in (2**16, 2**24, 2**31) for d in (-2, -1, 0, 1)]
+    numbers = [0, *(2**bit for bit in range(31)), *(n for n in edges if n < 2**31)]
+    halves = jax.jit(split_number)(jnp.array(numbers, jnp.int32))
+    assert halves.dtype == jnp.float32
+    assert jax.jit(join_number)(halves).tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    "numbers", [(NO_CLIENT, 2**31 - 2), (2**31 - 3, 2**31 - 2), (2**24 + 1, 2**24), (NO_CLIENT, 0)]
+)
+def test_the_lowest_bad_client_of_all_devices_is_found(numbers: tuple[int, int]) -> None:
+    layout = Layout(make_mesh(jax.devices()[:2]))
+
+    def program(numbers: Array) -> tuple[Array, Array]:
+        own = numbers[jax.lax.axis_index(AXIS)]
+        sums = _sum_over_devices(_Sums(jnp.ones(3), jnp.array(0.5), {}, {}, own), layout)
+        return sums.bad_client, sums.weight
+
+    bad, weight = jax.jit(layout.on_all_devices(program))(jnp.array(numbers, jnp.int32))
+    assert (int(bad), float(weight)) == (min(numbers), 1.0)
 
 
 def test_a_batch_larger_than_any_client_is_refused() -> None:

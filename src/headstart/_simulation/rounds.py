@@ -3,7 +3,9 @@
 The number of rounds is an argument of the program, so a run cut into pieces anywhere executes the
 same instructions as an uncut one: its result is the same to the bit. A round's clients are
 distributed over the devices; each device processes its share in groups and keeps only the weighted
-sum of the replies, so memory does not grow with their number.
+sum of the replies, so memory does not grow with their number. The weighted mean has the same three
+steps as :func:`headstart.algorithms._cohort.weighted_mean`, which needs all replies in memory:
+``apply_weight``, ``add`` and ``divide_by_weight`` of :mod:`headstart.trees`.
 """
 
 from __future__ import annotations
@@ -236,16 +238,33 @@ def _add_sums(a: _Sums, b: _Sums) -> _Sums:
 
 
 def _sum_over_devices(sums: _Sums, layout: Layout) -> _Sums:
-    """The sums of all devices, in one exchange: for small networks each one is felt.
+    """Add up the sums of all devices in one collective: with small networks each one costs time.
 
-    Client numbers travel in halves of 16 bits, which a 32-bit float holds exactly.
+    Every device writes its bad client into its row of a table of zeros, and the rows are added.
     """
-    halves = jnp.stack([sums.bad_client >> 16, sums.bad_client & 0xFFFF]).astype(jnp.float32)
-    bad = jnp.zeros((layout.devices, 2), jnp.float32).at[jax.lax.axis_index(AXIS)].set(halves)
-    packed, unpack = ravel_pytree((sums[:4], bad))
-    totals, bad = unpack(jax.lax.psum(packed, AXIS))
-    high, low = bad.astype(jnp.int32).T
-    return _Sums(totals[0], totals[1], totals[2], totals[3], jnp.min((high << 16) | low))
+    row = split_number(sums.bad_client)
+    table = jnp.zeros((layout.devices, 2), jnp.float32).at[jax.lax.axis_index(AXIS)].set(row)
+    packed, unpack = ravel_pytree((sums[:4], table))
+    totals, table = unpack(jax.lax.psum(packed, AXIS))
+    bad = jnp.min(join_number(table))
+    return _Sums(totals[0], totals[1], totals[2], totals[3], bad)
+
+
+# One collective carries numbers of one type, here floats. A float32 holds integers exactly only up
+# to 2**24, and an integer's bits read as a float would not survive an addition: small integers are
+# subnormal floats, which may be flushed to zero, and NO_CLIENT is a NaN. Two halves of 16 bits are
+# exact on every back end.
+
+
+def split_number(number: Int[Array, "*shape"]) -> Float[Array, "*shape 2"]:
+    """Split a number of 0 … 2³¹ − 1 into its high and low 16 bits, as floats."""
+    return jnp.stack([number >> 16, number & 0xFFFF], axis=-1).astype(jnp.float32)
+
+
+def join_number(halves: Float[Array, "*shape 2"]) -> Int[Array, "*shape"]:
+    """Return the number that :func:`split_number` has split."""
+    whole = halves.astype(jnp.int32)
+    return (whole[..., 0] << 16) | whole[..., 1]
 
 
 def _update_memory(memory: Memory, clients: Int[Array, " group"], parts: list[Memory]) -> Memory:
