@@ -10,14 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "layers.svg"
 PURPOSES = {
-    "cli": "one file per command",
-    "diagnosis": "how different the clients are, and which method helps",
+    "_cli": "one file per command",
+    "_diagnosis": "how different the clients are, and which method helps",
     "flower": "the distributed engine: protocol, server, site, deploy (optional extra)",
-    "experiments": "configure, train, compare",
+    "_experiments": "configure, train, compare",
     "testing": "checks for extensions",
     "theory": "the papers' bounds",
     "report": "records to tables, charts and a page; never trains",
-    "simulation": "the in-process engine: rounds and evaluation in compiled programs",
+    "_simulation": "the in-process engine: rounds and evaluation in compiled programs",
     "records": "what a run, an evaluation and a comparison is; reads and writes the files",
     "heterogeneity": "distances between the clients' data",
     "aggregation": "clip, quantise, median …",
@@ -26,13 +26,13 @@ PURPOSES = {
     "data": "sources, partitions",
     "models": "networks, objectives",
     "meta": "the meta-gradient",
-    "first_layer": "a first layer without written-out gradients",
-    "keys": "all random keys",
+    "_first_layer": "a first layer without written-out gradients",
+    "_keys": "all random keys",
     "trees": "arithmetic on parameter trees",
-    "extensions": "by name",
-    "metric": "direction, unit",
+    "_extensions": "by name",
+    "_metric": "direction, unit",
     "options": "checks",
-    "atomic_files": "write, rename",
+    "_atomic_files": "write, rename",
     "machine": "devices",
     "errors": "the exception tree",
 }
@@ -40,10 +40,10 @@ WIDTH, ROW, GAP, MARGIN = 900, 44, 8, 12
 
 
 def read_layers() -> list[list[str]]:
-    """Return the layers of the import contract, top to bottom, without private underscores."""
+    """Return the layers of the import contract, top to bottom."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(c for c in contracts["contracts"] if c["id"] == "layers")["layers"]
-    return [[name.lstrip("_") for name in re.findall(r"\w+", layer)] for layer in layers]
+    return [re.findall(r"\w+", layer) for layer in layers]
 
 
 def draw(layers: list[list[str]]) -> str:

@@ -22,10 +22,10 @@ def drawing() -> ModuleType:
 
 
 def top_level() -> set[str]:
-    """Packages and modules directly in the package, without private underscores."""
+    """Packages and modules directly in the package, as they are on disk."""
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    return {name.lstrip("_") for name in packages | modules}
+    return packages | modules
 
 
 def block_after(path: str, heading: str) -> str:
@@ -33,11 +33,6 @@ def block_after(path: str, heading: str) -> str:
     found = re.search(rf"\n## {heading}\n.*?```\n(.*?)```", text, re.DOTALL)
     assert found is not None, f"{path} has no block under {heading}"
     return found.group(1)
-
-
-def exists(path: Path) -> bool:
-    """Whether a file or folder is there, public or private."""
-    return path.exists() or (path.parent / f"_{path.name}").exists()
 
 
 def layout() -> list[str]:
@@ -53,12 +48,12 @@ def layout() -> list[str]:
 
 @pytest.mark.parametrize("path", layout())
 def test_everything_in_the_layout_exists(path: str) -> None:
-    assert exists(ROOT / path)
+    assert (ROOT / path).exists()
 
 
 def test_the_layout_names_every_top_level_package_and_module() -> None:
     inside = [Path(path) for path in layout() if path.startswith("src/headstart/")]
-    assert {path.stem for path in inside} - {"headstart", "__init__"} == top_level()
+    assert {path.stem for path in inside} - {"headstart", "__init__", "__main__"} == top_level()
 
 
 def test_the_layers_in_contributing_are_those_of_the_import_contract() -> None:
@@ -74,13 +69,28 @@ def test_the_picture_of_the_layers_is_that_of_the_import_contract() -> None:
     assert module.PICTURE.read_text() == module.draw(module.read_layers())
 
 
-def test_modules_named_in_the_text_of_the_architecture_page_exist() -> None:
-    text = (
-        (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Run directory")[0]
-    )
-    for name in re.findall(r"`((?:[a-z_]+/)+|[a-z_]+/[a-z_/]+\.py)`", text):
-        folders = (PACKAGE, PACKAGE / "flower", ROOT)  # the path of a message is inside flower/
-        assert any(exists(folder / name) for folder in folders), name
+DOCUMENTS = (
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "docs/design.md",
+    "docs/report.md",
+    "docs/speed.md",
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_modules_named_in_the_documents_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8").partition("## Run directory")[0]
+    # The path of a message is inside flower/.
+    folders = (PACKAGE, PACKAGE / "flower", ROOT, (ROOT / document).parent)
+    for name in re.findall(r"`((?:[a-z_]+/)*[a-z_0-9]+\.py)`", text):
+        assert any((folder / name).exists() for folder in folders), name
+
+
+def test_folders_named_on_the_architecture_page_exist() -> None:
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8").partition("## Run directory")[0]
+    for name in re.findall(r"`((?:[a-z_]+/)+)`", text):
+        assert any((folder / name).is_dir() for folder in (PACKAGE, PACKAGE / "flower", ROOT)), name
 
 
 def test_the_overview_of_the_studies_names_every_file() -> None:

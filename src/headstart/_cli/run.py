@@ -105,10 +105,10 @@ def run(
         typer.echo(f"interrupted; resume with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
     if plan.evaluation.gradient_norm:
-        from headstart._diagnosis.promise import write_promise
+        from headstart._diagnosis.promise import write_theory_bound
 
         typer.echo("estimating the theory's constants for the bound", err=True)
-        write_promise(plan, plan.build_data(), result, folder)
+        write_theory_bound(plan, plan.build_data(), result, folder)
     if page:
         from headstart.report import make_report
 

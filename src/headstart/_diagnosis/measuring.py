@@ -25,7 +25,7 @@ from headstart.heterogeneity import (
     total_variation,
     wasserstein,
 )
-from headstart.options import require_at_least
+from headstart.options import convert, require_at_least
 from headstart.theory._estimation import (
     Estimate,
     Sensitivity,
@@ -235,7 +235,9 @@ def _prepared(
     share = min(1.0, experiment.participation * data.known_clients / tuning.known_clients)
     steps = max(1, experiment.evaluation.adapt_steps)
     most = int(np.max(tuning.train_counts))
-    batch = experiment.algorithm["batch_size"]
+    batch: int | list[int] = convert(
+        int | list[int], experiment.algorithm["batch_size"], "algorithm.batch_size"
+    )
     fits = min(batch, most) if isinstance(batch, int) else [min(size, most) for size in batch]
     return replace(
         experiment,

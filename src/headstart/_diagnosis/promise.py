@@ -1,78 +1,102 @@
-"""What the convergence theorem promises for a run, to stand beside what was measured in it."""
+"""What the convergence theorem guarantees for a run, to compare with what the run measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from headstart._atomic_files import write_json
 from headstart._diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart._experiments.configuration import Experiment
 from headstart._experiments.run import Run
 from headstart._experiments.trajectory import models_on_the_way
+from headstart.algorithms._averaging import Averaging
+from headstart.algorithms._per_fedavg import PerFedAvg
 from headstart.data._federated import FederatedDataset
 from headstart.errors import ConfigError
+from headstart.options import convert
+from headstart.records import BoundByRounds, RunDirectory, TheoryBound
 from headstart.theory import Constants, bounds
 from headstart.theory._estimation import compute_mean_loss, estimate_constants
 
-FILE = "theory.json"
+
+def write_theory_bound(
+    experiment: Experiment, data: FederatedDataset, run: Run, folder: Path
+) -> None:
+    """Write ``theory.json`` to the run's folder; ``headstart report`` draws the bound from it."""
+    RunDirectory(folder).write_theory_bound(compute_theory_bound(experiment, data, run))
 
 
-def write_promise(experiment: Experiment, data: FederatedDataset, run: Run, folder: Path) -> None:
-    """``theory.json`` in the run's folder, from which ``headstart report`` draws the bound."""
-    write_json(folder / FILE, promised(experiment, data, run))
+def compute_theory_bound(experiment: Experiment, data: FederatedDataset, run: Run) -> TheoryBound:
+    """Return the bound after every evaluated number of rounds, or why the theorem does not apply.
 
-
-def promised(experiment: Experiment, data: FederatedDataset, run: Run) -> dict[str, Any]:
-    """The bound after every evaluated number of rounds, or why there is none.
-
-    Constants are looked for at the initial and the final model: lower estimates, so the bound
-    is one, too.
+    The constants are the largest values at the initial and the final model. These are lower
+    estimates, and so is the bound.
     """
     start = models_on_the_way(experiment, data, rounds=1, count=1)[0]
     end = run.algorithm.model(run.state)
-    options = experiment.algorithm
-    model, inner_lr = experiment.build_model(), float(options["inner_lr"])
-    found = estimate_constants(
+    model = experiment.build_model()
+    inner_lr: float = convert(float, experiment.algorithm["inner_lr"], "algorithm.inner_lr")
+    estimate = estimate_constants(
         data, model, [start, end], inner_lr=inner_lr, clients=FEW_CLIENTS, examples=FEW_EXAMPLES,
         seed=experiment.seed, objective=run.objective,
     )  # fmt: skip
     gap = compute_mean_loss(
         data, model, start, clients=FEW_CLIENTS, examples=FEW_EXAMPLES, objective=run.objective
     )
-    table = {"constants": asdict(found.constants), "what": found.describe(), "initial_gap": gap}
-    rounds = [evaluation.round for evaluation in run.evaluations if evaluation.round]
+    bound, reason = None, None
     try:
-        _refuse_other_algorithms(options)
-        bound = [_bound(experiment, data, found.constants, gap, k) for k in rounds]
+        bound = _bound_by_rounds(experiment, data, estimate.constants, gap, run)
     except ConfigError as error:
-        return {**table, "bound": None, "reason": str(error)}
-    return {**table, "bound": {"rounds": rounds, "total": bound}, "reason": None}
+        reason = str(error)
+    return TheoryBound(
+        constants=asdict(estimate.constants),
+        what=estimate.describe(),
+        initial_gap=gap,
+        bound=bound,
+        reason=reason,
+    )
+
+
+def _bound_by_rounds(
+    experiment: Experiment, data: FederatedDataset, constants: Constants, gap: float, run: Run
+) -> BoundByRounds:
+    algorithm = _require_plain_averaging(experiment)
+    rounds = tuple(evaluation.round for evaluation in run.evaluations if evaluation.round)
+    totals = (_bound(experiment, algorithm, data, constants, gap, count) for count in rounds)
+    return BoundByRounds(rounds=rounds, total=tuple(totals))
 
 
 def _bound(
-    experiment: Experiment, data: FederatedDataset, c: Constants, gap: float, rounds: int
+    experiment: Experiment,
+    algorithm: Averaging,
+    data: FederatedDataset,
+    constants: Constants,
+    gap: float,
+    rounds: int,
 ) -> float:
-    algorithm: Any = experiment.build_algorithm()
     inner, outer, hessian = algorithm.batch_sizes
-    options = experiment.algorithm
-    steps = options.get("inner_steps", 0)
-    step: dict[str, Any] = {"inner_lr": algorithm.inner_lr, "inner_steps": steps}
-    sizes: Sequence[int] = [inner] * steps + [outer]
-    if steps == 0:  # FedAvg: the theorem with no adaptation
-        step, sizes = {"inner_lr": 0.0, "inner_steps": 1}, [inner, outer]
+    inner_lr, steps, method, delta = 0.0, 1, "exact", 1e-3
+    if isinstance(algorithm, PerFedAvg):
+        method, delta = algorithm.method, algorithm.delta
+        if algorithm.inner_steps:  # without, and for FedAvg: the theorem with no adaptation
+            inner_lr, steps = algorithm.inner_lr, algorithm.inner_steps
     return bounds.sharpest.stationarity(
-        c, **step, batch_sizes=sizes, hessian_batch_sizes=hessian,
-        method=options.get("method", "exact"), delta=options.get("delta", 1e-3),
+        constants, inner_lr=inner_lr, inner_steps=steps,
+        batch_sizes=[inner] * steps + [outer], hessian_batch_sizes=hessian,
+        method=method, delta=delta,
         local_lr=algorithm.local_lr, local_steps=algorithm.local_steps, rounds=rounds,
         participation=experiment.participation, clients=data.known_clients, initial_gap=gap,
     ).total  # fmt: skip
 
 
-def _refuse_other_algorithms(options: Any) -> None:
-    if options.get("server_optimizer") or options["local_lr_decay"] != "none":
+def _require_plain_averaging(experiment: Experiment) -> Averaging:
+    algorithm = experiment.build_algorithm()
+    if (
+        not isinstance(algorithm, Averaging)
+        or algorithm.server_optimizer
+        or algorithm.local_lr_decay != "none"
+    ):
         raise ConfigError("the theorem is about plain averaging with a constant local_lr")
-    if options["weights"] != "uniform":
+    if algorithm.weights != "uniform":
         raise ConfigError("the theorem is about clients that count alike: weights='uniform'")
+    return algorithm

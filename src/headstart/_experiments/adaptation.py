@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from headstart.algorithms._contract import (
     Algorithm,
@@ -70,7 +68,7 @@ def _personalize(
     state: State,
     memory: Memory,
     task: Task,
-    key: Any,
-    steps: Int[Any, ""],
+    key: PRNGKeyArray,
+    steps: Int[Array, ""],
 ) -> Tree:
     return algorithm.personalize(state, memory, task, key, steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 from headstart.algorithms import Algorithm
 from headstart.data._example_pool import Pool
@@ -12,7 +11,7 @@ from headstart.errors import ConfigError, DataError
 from headstart.options import require_at_least
 
 
-def check_arguments(data: Any, model: Any, algorithm: Any, rounds: Any) -> None:
+def check_arguments(data: object, model: object, algorithm: object, rounds: object) -> None:
     """Refuse what cannot be trained, with what to give instead."""
     _check_data(data)
     _check_model(model)
@@ -22,7 +21,7 @@ def check_arguments(data: Any, model: Any, algorithm: Any, rounds: Any) -> None:
     require_at_least(1, rounds=rounds)
 
 
-def _check_data(data: Any) -> None:
+def _check_data(data: object) -> None:
     if isinstance(data, FederatedDataset):
         return
     if isinstance(data, Pool):
@@ -36,7 +35,7 @@ def _check_data(data: Any) -> None:
     )
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: object) -> None:
     origins = {base.__module__.split(".")[0] for base in type(model).__mro__}
     if isinstance(model, str):
         raise ConfigError(
@@ -62,7 +61,7 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _check_algorithm(algorithm: Any) -> None:
+def _check_algorithm(algorithm: object) -> None:
     if isinstance(algorithm, Algorithm):
         return
     if isinstance(algorithm, str):
@@ -78,7 +77,7 @@ def _check_algorithm(algorithm: Any) -> None:
     )
 
 
-def _described(thing: Any) -> str:
+def _described(thing: object) -> str:
     kind = thing if inspect.isclass(thing) else type(thing)
     article = "the class" if inspect.isclass(thing) else "an object of type"
     return f"{article} {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")

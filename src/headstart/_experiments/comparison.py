@@ -27,22 +27,18 @@ from headstart.models.objectives import ObjectiveLike
 from headstart.options import require_at_least
 from headstart.parts import Parts
 from headstart.records import (
-    GROUPS,
-    AdaptationCurves,
-    BeforeAfter,
+    KNOWN,
+    NEW,
     ComparisonRecord,
     ComparisonRow,
     Differences,
     GradientsPerClient,
-    GroupCurve,
-    GroupScores,
     PairedDifference,
     RunDirectory,
     RunSummary,
-    Statistic,
-    mean_or_none,
-    over_seeds,
+    curves_over_seeds,
     paired_difference,
+    scores_over_seeds,
     write_comparison,
 )
 
@@ -278,7 +274,6 @@ def _row(experiment: Experiment, outcomes: Outcomes) -> ComparisonRow:
     diverged = {str(s): each for s, each in outcomes.items() if isinstance(each, Diverged)}
     summaries = [finished[seed] for seed in sorted(finished)]
     first = summaries[0] if summaries else None
-    groups = {group: _group_over_seeds(summaries, group) for group in GROUPS}
     return ComparisonRow(
         label=experiment.label,
         algorithm=dict(experiment.algorithm),
@@ -291,60 +286,17 @@ def _row(experiment: Experiment, outcomes: Outcomes) -> ComparisonRow:
             first.gradient_evaluations_per_client if first else GradientsPerClient()
         ),
         seconds=sum(each.seconds for each in summaries),
-        known=groups["known"],
-        new=groups["new"],
-        adaptation=_curves_over_seeds(summaries),
+        known=scores_over_seeds(summaries, KNOWN),
+        new=scores_over_seeds(summaries, NEW),
+        adaptation=curves_over_seeds(summaries),
     )
-
-
-def _group_over_seeds(summaries: Sequence[RunSummary], group: str) -> GroupScores | None:
-    if not summaries or group not in summaries[0].scores.groups:
-        return None
-    parts = [summary.scores.groups[group] for summary in summaries]
-    metrics = summaries[0].scores.metrics
-    return GroupScores(
-        metrics={m.name: _over_seeds([p[m.name] for p in parts], m) for m in metrics}
-    )
-
-
-def _over_seeds(parts: Sequence[BeforeAfter], metric: Metric) -> BeforeAfter:
-    """Return mean and interval over seeds; ``p10`` and ``p90`` are the mean deciles of clients."""
-
-    def one(statistics: Sequence[Statistic]) -> Statistic:
-        over = over_seeds([each.mean for each in statistics])
-        deciles = {"p10": mean_or_none([each.p10 for each in statistics])}
-        if metric.direction == "lower":
-            deciles["p90"] = mean_or_none([each.p90 for each in statistics])
-        if over.mean is None:
-            deciles = dict.fromkeys(deciles)
-        return Statistic(mean=over.mean, ci95=over.ci95, values=over.values, **deciles)
-
-    return BeforeAfter(before=one([p.before for p in parts]), after=one([p.after for p in parts]))
-
-
-def _curves_over_seeds(summaries: Sequence[RunSummary]) -> AdaptationCurves | None:
-    """Return the primary metric against adaptation steps, mean and interval over seeds."""
-    curves = [summary.adaptation for summary in summaries if summary.adaptation is not None]
-    if not curves:
-        return None
-    name = summaries[0].metric.name
-    groups: dict[str, GroupCurve] = {}
-    for group in curves[0].groups:
-        columns = zip(*(curve.groups[group].means[name] for curve in curves), strict=True)
-        points = [over_seeds(column) for column in columns]
-        groups[group] = GroupCurve(
-            means={name: tuple(p.mean for p in points)}, ci95=tuple(p.ci95 for p in points)
-        )
-    return AdaptationCurves(steps=curves[0].steps, known=groups.get("known"), new=groups.get("new"))
 
 
 def _differences(row: ComparisonRow, base: ComparisonRow, metric: Metric) -> Differences:
     """Return the primary metric after adaptation minus the baseline's, paired by seed."""
     if row is base:
         return Differences()
-    return Differences(
-        known=_paired(row, base, "known", metric), new=_paired(row, base, "new", metric)
-    )
+    return Differences(known=_paired(row, base, KNOWN, metric), new=_paired(row, base, NEW, metric))
 
 
 def _paired(
@@ -366,6 +318,6 @@ def _by_seed(row: ComparisonRow, group: str, metric: Metric) -> dict[int, float 
     return dict(zip(row.seeds, values, strict=True))
 
 
-def _adaptation_batch(experiment: Experiment) -> int:
+def _adaptation_batch(experiment: Experiment) -> object:
     size = experiment.algorithm["batch_size"]
     return size[0] if isinstance(size, list | tuple) else size

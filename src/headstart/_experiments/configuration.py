@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import tomli_w
 
@@ -38,27 +38,39 @@ from headstart.options import (
     to_table,
 )
 from headstart.parts import Parts
+from headstart.records._base import JsonTable
+
+T = TypeVar("T")
 
 
-class Kind(NamedTuple):
-    """A kind of thing that an experiment names, built in or from outside."""
+Table = Mapping[str, object]
+"""A table of an experiment file, before its values are checked."""
+
+
+class Kind(NamedTuple, Generic[T]):
+    """A kind of component that an experiment names, built in or from outside."""
 
     word: str
-    builtin: Mapping[str, Any]
+    builtin: Mapping[str, type[T] | T]
     default: str
     requirement: Requirement
 
-    def find(self, name: str, where: str) -> Any:
-        """The class of this name; of a model also an object, ready for use."""
+    def find(self, name: str, where: str) -> type[T] | T:
+        """Return the class of this name; a model can also be an object, ready for use."""
         return find_extension(self.word, name, self.builtin, where, self.requirement)
+
+    def option_names(self, name: str) -> list[str]:
+        """Return the names of the options of the class of this name."""
+        component = self.find(name, f"{self.word}.name")
+        return [f.name for f in fields(component)] if is_dataclass(component) else []
 
 
 GIVEN = "given"
 """The name of what was given from Python and cannot be written down."""
-ALGORITHM = Kind("algorithm", ALGORITHMS, "per-fedavg", require_subclass(Algorithm))
-MODEL = Kind("model", MODELS, "mlp", require_methods("init", "apply"))
-STEP = Kind("aggregation step", STEPS, "clip", require_subclass(AggregationStep))
-RULE = Kind("aggregation rule", RULES, "mean", require_subclass(AggregationRule))
+ALGORITHM = Kind[Algorithm]("algorithm", ALGORITHMS, "per-fedavg", require_subclass(Algorithm))
+MODEL = Kind[Model]("model", MODELS, "mlp", require_methods("init", "apply"))
+STEP = Kind[AggregationStep]("aggregation step", STEPS, "clip", require_subclass(AggregationStep))
+RULE = Kind[AggregationRule]("aggregation rule", RULES, "mean", require_subclass(AggregationRule))
 
 
 @dataclass(frozen=True)
@@ -101,29 +113,26 @@ class Experiment:
     seed: int = 0
     rounds: int = 200
     participation: float = 0.5
-    data: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
-    algorithm: Mapping[str, Any] = field(default_factory=dict)
-    aggregation: Mapping[str, Any] = field(default_factory=dict)
+    data: Table = field(default_factory=dict)
+    model: Table = field(default_factory=dict)
+    algorithm: Table = field(default_factory=dict)
+    aggregation: Table = field(default_factory=dict)
     """Steps between client and server, or a rule over all replies; empty: the weighted mean."""
     parts: Parts = field(default_factory=Parts)
     """Which parts of the model are trained, adapted and kept at the client."""
-    objective: Mapping[str, Any] = field(default_factory=dict)
+    objective: Table = field(default_factory=dict)
     """Loss and metrics; empty: what fits the labels."""
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any]) -> Experiment:
+    def from_table(cls, table: Table) -> Experiment:
         """Check a table as read from a file."""
-        table = dict(table)
-        sections = ("data", "model", "algorithm", "aggregation", "parts", "objective", "evaluation")
-        for name in sections:
-            if not isinstance(table.get(name, {}), Mapping):
-                raise ConfigError(f"{name} must be a table: [{name}]")
-        table["evaluation"] = build_from_table(
-            EvaluationOptions, table.get("evaluation", {}), "evaluation"
+        for name in ("data", "model", "algorithm", "aggregation", "objective"):
+            _section(table, name)
+        evaluation = build_from_table(
+            EvaluationOptions, _section(table, "evaluation"), "evaluation"
         )
-        table["parts"] = build_from_table(Parts, table.get("parts", {}), "parts")
+        parts = build_from_table(Parts, _section(table, "parts"), "parts")
         own = ("evaluation", "parts")
         plain = build_from_table(cls, {k: v for k, v in table.items() if k not in own}, "")
         require_at_least(1, rounds=plain.rounds)
@@ -131,7 +140,7 @@ class Experiment:
             raise ConfigError(f"seed={plain.seed} must lie between 0 and {2**32 - 1}")
         algorithm = None if is_given(plain.algorithm) else build_algorithm(plain.algorithm)
         measured = algorithm is None or algorithm.measures_gradient_norm
-        if table["evaluation"].gradient_norm and not measured:
+        if evaluation.gradient_norm and not measured:
             raise ConfigError(
                 "evaluation.gradient_norm=true measures at random iterates of fedavg or "
                 "per-fedavg; set algorithm.random_iterate=true"
@@ -149,14 +158,14 @@ class Experiment:
             aggregation=dict(plain.aggregation)
             if aggregation_is_given(plain.aggregation)
             else complete_aggregation(plain.aggregation),
-            parts=table["parts"],
+            parts=parts,
             objective=dict(plain.objective)
             if is_given(plain.objective)
             else resolve_objective(plain.objective),
-            evaluation=table["evaluation"],
+            evaluation=evaluation,
         )
 
-    def to_table(self) -> dict[str, Any]:
+    def to_table(self) -> JsonTable:
         """The table that gives this experiment again."""
         plain = {k: getattr(self, k) for k in ("label", "seed", "rounds", "participation")}
         sections = {k: dict(getattr(self, k)) for k in ("data", "model", "algorithm")}
@@ -199,7 +208,7 @@ class Experiment:
 
     def with_algorithm(self, name: str) -> Experiment:
         """The same experiment with another algorithm, which keeps the options it shares."""
-        known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
+        known = ALGORITHM.option_names(name)
         shared = {key: value for key, value in self.algorithm.items() if key in known}
         table = {k: v for k, v in self.to_table().items() if k != "label"}
         return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
@@ -215,7 +224,7 @@ class Experiment:
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
-DEFAULT: dict[str, Any] = {
+DEFAULT: JsonTable = {
     "rounds": 400,
     "participation": 0.5,
     "data": {
@@ -251,7 +260,7 @@ def load_experiment(
     return Experiment.from_table(table)
 
 
-def default_table(settings: Sequence[str]) -> dict[str, Any]:
+def default_table(settings: Sequence[str]) -> JsonTable:
     """What a command without a file starts from: the demo, or for other data plain defaults.
 
     The demo's step sizes, rounds and adaptation steps were tuned for the demo's clients. For any
@@ -260,9 +269,9 @@ def default_table(settings: Sequence[str]) -> dict[str, Any]:
     named = dict(setting.partition("=")[::2] for setting in settings)
     if any(key in named for key in ("data.source", "data.path", "data.partition")):
         return {}
-    table: dict[str, Any] = json.loads(json.dumps(DEFAULT))
+    table: JsonTable = json.loads(json.dumps(DEFAULT))
     name = str(_value(named.get("algorithm.name", ALGORITHM.default)))
-    known = [f.name for f in fields(ALGORITHM.find(name, "algorithm.name"))]
+    known = ALGORITHM.option_names(name)
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
     return table
 
@@ -281,7 +290,7 @@ def _holds_run(path: Path) -> bool:
     return path.name == "config.toml" and any(other.exists() for other in beside)
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> JsonTable:
     """The table in a TOML file, or one clear line; a run's brings no modules along."""
     if _holds_run(path):
         forbid_imports_from(path.parent)
@@ -295,7 +304,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def apply_setting(table: dict[str, Any], setting: str) -> None:
+def apply_setting(table: JsonTable, setting: str) -> None:
     """Set one dotted key; the value is read as TOML, or taken as text if it is none."""
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
@@ -308,23 +317,22 @@ def apply_setting(table: dict[str, Any], setting: str) -> None:
     table[last] = _value(text.strip())
 
 
-def build_algorithm(table: Mapping[str, Any]) -> Algorithm:
+def build_algorithm(table: Table) -> Algorithm:
     """The algorithm of an ``[algorithm]`` table."""
     return _build("algorithm", ALGORITHM, table)
 
 
-def build_aggregated(algorithm: Mapping[str, Any], aggregation: Mapping[str, Any]) -> Algorithm:
+def build_aggregated(algorithm: Table, aggregation: Table) -> Algorithm:
     """The algorithm of an ``[algorithm]`` table with what an ``[aggregation]`` table adds."""
     steps, rule = build_aggregation(aggregation)
     return with_aggregation(build_algorithm(algorithm), steps, rule)
 
 
 def build_aggregation(
-    table: Mapping[str, Any],
+    table: Table,
 ) -> tuple[list[AggregationStep], AggregationRule | None]:
     """The steps and the rule of an ``[aggregation]`` table; a rule's options stand beside it."""
-    listed = convert(list[dict[str, Any]], table.get("steps", []), "aggregation.steps")
-    steps = [_build("aggregation.steps", STEP, step) for step in listed]
+    steps = [_build("aggregation.steps", STEP, step) for step in _step_tables(table)]
     name = table.get("rule", "mean")
     options = {k: v for k, v in table.items() if k not in ("steps", "rule")}
     if name == "mean":
@@ -333,81 +341,100 @@ def build_aggregation(
     return steps, _build("aggregation", RULE, {**options, "name": name}, "rule")
 
 
-def complete_aggregation(table: Mapping[str, Any]) -> dict[str, Any]:
+def _step_tables(aggregation: Table) -> list[dict[str, object]]:
+    tables: list[dict[str, object]] = convert(
+        list[dict[str, object]], aggregation.get("steps", []), "aggregation.steps"
+    )
+    return tables
+
+
+def complete_aggregation(table: Table) -> dict[str, object]:
     """The section with every default written out; empty if it asks for nothing."""
     steps, rule = build_aggregation(table)
-    pairs = zip(table.get("steps", []), steps, strict=True)
-    entry: dict[str, Any] = {"steps": [complete(STEP, *pair) for pair in pairs]} if steps else {}
+    pairs = zip(_step_tables(table), steps, strict=True)
+    entry: dict[str, object] = {"steps": [complete(STEP, *pair) for pair in pairs]} if steps else {}
     if rule is not None:
         named = complete(RULE, {"name": table["rule"]}, rule)
         entry |= {"rule": named.pop("name"), **named}
     return entry
 
 
-def build_model(table: Mapping[str, Any]) -> Model:
+def build_model(table: Table) -> Model:
     """The model of a ``[model]`` table."""
     return _build("model", MODEL, table)
 
 
-def is_given(table: Mapping[str, Any]) -> bool:
+def is_given(table: Table) -> bool:
     """Whether a section says no more than that its thing was given from Python."""
     return table.get("name") == GIVEN
 
 
-def aggregation_is_given(table: Mapping[str, Any]) -> bool:
+def aggregation_is_given(table: Table) -> bool:
     """Whether a step or the rule was given from Python."""
-    steps = [step for step in table.get("steps", ()) if isinstance(step, Mapping)]
-    return table.get("rule") == GIVEN or any(is_given(step) for step in steps)
+    steps = table.get("steps")
+    listed = steps if isinstance(steps, Sequence) else ()
+    return table.get("rule") == GIVEN or any(
+        is_given(step) for step in listed if isinstance(step, Mapping)
+    )
 
 
-def complete(kind: Kind, table: Mapping[str, Any], built: Any) -> dict[str, Any]:
+def complete(kind: Kind[T], table: Table, built: T) -> dict[str, object]:
     """The section an object came from, with every default written out.
 
     The name is the one that was given, so that a stored configuration finds the same thing again.
     """
-    name = table.get("name", kind.default)
+    name = str(table.get("name", kind.default))
     has_options = isinstance(kind.find(name, "name"), type)
     return {"name": name, **(to_table(built) if has_options else {})}
 
 
-def _absolute(data: dict[str, Any]) -> dict[str, Any]:
+def _section(table: Table, name: str) -> Table:
+    section = table.get(name, {})
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{name} must be a table: [{name}]")
+    return section
+
+
+def _absolute(data: dict[str, object]) -> dict[str, object]:
     """A folder or table is found again from wherever the stored configuration is run."""
-    if "path" not in data or "\0" in data["path"]:
+    path = data.get("path")
+    if not isinstance(path, str) or "\0" in path:
         return data
-    return {**data, "path": str(Path(data["path"]).expanduser().absolute())}
+    return {**data, "path": str(Path(path).expanduser().absolute())}
 
 
-def _build(where: str, kind: Kind, table: Mapping[str, Any], key: str = "name") -> Any:
-    """``key`` is what the option is called that names the thing."""
+def _build(where: str, kind: Kind[T], table: Table, key: str = "name") -> T:
+    """Build the component that a table names; ``key`` is the option with the name."""
     name = convert(str, table.get("name", kind.default), f"{where}.{key}")
     if name == GIVEN:
         raise ConfigError(
             f"the {kind.word} of this run was given from Python ({table.get('description', '')}); "
             f"give it again: hs.load_run(folder, {_argument(kind)}=…)"
         )
-    found = kind.find(name, f"{where}.{key}")
+    component = kind.find(name, f"{where}.{key}")
     options = {k: v for k, v in table.items() if k != "name"}
-    if not isinstance(found, type):
+    if not isinstance(component, type):
         refuse_unknown(options, (), where)
-        return found
-    if not is_dataclass(found):
+        return component
+    has_options = is_dataclass(component)
+    if not has_options:
         raise ConfigError(
             f"{where}.{key}={name!r} is a class without options; make it a frozen dataclass, whose "
             f"fields are the options of [{where}]"
         )
     try:
-        return build_from_table(found, options, where)
+        return build_from_table(component, options, where)
     except ConfigError as error:
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None
 
 
-def _argument(kind: Kind) -> str:
+def _argument(kind: Kind[T]) -> str:
     """Steps and rules come with the algorithm that they wrap."""
     return "algorithm" if kind in (STEP, RULE) else kind.word
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

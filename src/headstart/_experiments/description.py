@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any
+from typing import TypeVar
 
 from headstart._experiments.configuration import (
     ALGORITHM,
@@ -21,6 +21,7 @@ from headstart._experiments.configuration import (
     EvaluationOptions,
     Experiment,
     Kind,
+    Table,
 )
 from headstart.aggregation import AggregatedAlgorithm
 from headstart.algorithms._contract import Algorithm
@@ -31,6 +32,8 @@ from headstart.models.objectives import Objective, ObjectiveLike
 from headstart.models.objectives._objective_options import OBJECTIVES
 from headstart.options import build_from_table, to_table
 from headstart.parts import Parts
+
+T = TypeVar("T")
 
 
 def describe_experiment(
@@ -63,7 +66,7 @@ def describe_experiment(
     )
 
 
-def table_of(kind: Kind, thing: Any) -> dict[str, Any]:
+def table_of(kind: Kind[T], thing: T) -> dict[str, object]:
     """A section of an experiment file that gives the thing again, or says that it was given."""
     name = _name_of(kind.builtin, type(thing))
     if name is not None and is_dataclass(thing):
@@ -73,7 +76,7 @@ def table_of(kind: Kind, thing: Any) -> dict[str, Any]:
     return {"name": GIVEN, "description": repr(thing)[:200]}
 
 
-def objective_table(objective: ObjectiveLike) -> dict[str, Any]:
+def objective_table(objective: ObjectiveLike) -> dict[str, object]:
     """An ``[objective]`` table."""
     if objective is None:
         return {}
@@ -91,10 +94,10 @@ def objective_table(objective: ObjectiveLike) -> dict[str, Any]:
     return {"name": name, **options} if _is_plain(options) else {"name": GIVEN}
 
 
-def _aggregation_of(algorithm: Algorithm) -> dict[str, Any]:
+def _aggregation_of(algorithm: Algorithm) -> dict[str, object]:
     if not isinstance(algorithm, AggregatedAlgorithm):
         return {}
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     if algorithm.steps:
         table["steps"] = [table_of(STEP, step) for step in algorithm.steps]
     if algorithm.rule_used is not None:
@@ -103,7 +106,7 @@ def _aggregation_of(algorithm: Algorithm) -> dict[str, Any]:
     return table
 
 
-def _name_of(builtin: Mapping[str, Any], cls: type) -> str | None:
+def _name_of(builtin: Table, cls: type) -> str | None:
     """The name under which the class is found again, or None."""
     for name, known in builtin.items():
         if known is cls:
@@ -113,7 +116,7 @@ def _name_of(builtin: Mapping[str, Any], cls: type) -> str | None:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def _is_plain(options: Mapping[str, Any]) -> bool:
+def _is_plain(options: Table) -> bool:
     try:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError):
@@ -121,7 +124,7 @@ def _is_plain(options: Mapping[str, Any]) -> bool:
     return True
 
 
-def _gives_again(cls: type, options: Mapping[str, Any], thing: Any) -> bool:
+def _gives_again(cls: type, options: Table, thing: object) -> bool:
     try:
         return bool(build_from_table(cls, options, "") == thing)
     except (ConfigError, TypeError, NameError):

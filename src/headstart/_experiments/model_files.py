@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jax
 
-from headstart._experiments.configuration import GIVEN, MODEL, build_model, is_given
+from headstart._experiments.configuration import GIVEN, MODEL, Table, build_model, is_given
 from headstart._experiments.description import objective_table, table_of
 from headstart._experiments.run import PersonalModel
 from headstart._extensions import refuse_imports_from
@@ -90,7 +89,7 @@ def _run_around(path: Path) -> list[Path]:
     return [folder for folder in path.resolve().parents if (folder / "config.toml").exists()]
 
 
-def _objective(table: dict[str, Any]) -> dict[str, Any]:
+def _objective(table: Table) -> Table:
     if is_given(table):
         raise InputError(
             f"the objective of this model was {GIVEN} from Python; give it again: "

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from headstart._atomic_files import write_json
-from headstart._experiments.configuration import read_experiment
+from headstart._experiments.configuration import Table, read_experiment
 from headstart._experiments.run import PersonalModel, Run
 from headstart._experiments.run_files import load_run
 from headstart._metric import Metric
 from headstart.data._example_files import read_examples
 from headstart.errors import ConfigError, DataError, OutputError
 from headstart.models.objectives import make_objective
-from headstart.options import require_at_least
+from headstart.options import convert, require_at_least
 from headstart.records import Change, PersonalResult
 
 
@@ -111,12 +109,11 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.=-]+", "-", name).strip("-.") or "client"
 
 
-def _read(
-    file: Path, run: Run, options: Mapping[str, Any], label: str | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _read(file: Path, run: Run, options: Table, label: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Read the file's examples as the run's own data: same label, same ignored columns."""
-    name = label or options.get("label", "label")
-    ignore = (*options.get("drop", ()), options.get("client", "client"))
+    name = label or convert(str, options.get("label", "label"), "data.label")
+    dropped: list[str] = convert(list[str], options.get("drop", ()), "data.drop")
+    ignore = (*dropped, str(options.get("client", "client")))
     try:
         return read_examples(file, run.schema, label=name, ignore=ignore)
     except DataError as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from headstart._experiments.adaptation import adapted_model
 from headstart._experiments.configuration import Experiment
@@ -59,7 +58,7 @@ class PersonalModel:
             f"examples of shape {self.schema.shape}{named})"
         )
 
-    def predict(self, x: Any) -> Shaped[np.ndarray, "batch ..."]:
+    def predict(self, x: object) -> Shaped[np.ndarray, "batch ..."]:
         """The answer for each example: a class number, a number, or 0 and 1 for each label.
 
         ``x`` is an array, or a table whose columns are matched by name. The names of classes are in
@@ -67,18 +66,18 @@ class PersonalModel:
         """
         return np.asarray(self._objective.predictions(self._outputs(x)))
 
-    def score(self, x: Any, y: Any) -> dict[str, float]:
+    def score(self, x: object, y: object) -> dict[str, float]:
         """Every metric of the run's objective; an error if the model's outputs are not numbers."""
         return self._score(x, y, self._objective)
 
-    def probabilities(self, x: Any) -> Float[np.ndarray, "batch ..."]:
+    def probabilities(self, x: object) -> Float[np.ndarray, "batch ..."]:
         """Probability of each class for each example; of each label if several can be on."""
         if self.schema.target == "number":
             raise ConfigError("a model that predicts numbers gives no probabilities; use predict")
         turn = jax.nn.softmax if self.schema.target == "class" else jax.nn.sigmoid
         return np.asarray(turn(self._outputs(x)))
 
-    def accuracy(self, x: Any, y: Any) -> float:
+    def accuracy(self, x: object, y: object) -> float:
         """Share of right answers, for classification; :meth:`score` gives any objective's."""
         if self.schema.target != "class":
             raise ConfigError("accuracy is for classification; use score")
@@ -89,14 +88,14 @@ class PersonalModel:
     def _objective(self) -> Objective:
         return make_objective(self.model, self.schema, self.objective)
 
-    def _outputs(self, x: Any) -> Shaped[Array, "batch ..."]:
+    def _outputs(self, x: object) -> Shaped[Array, "batch ..."]:
         x = match_inputs(x, self.schema)
         outputs = self._objective.outputs(self.params, jnp.asarray(x))
         if not np.all(np.isfinite(outputs)):
             raise DivergedError(NOT_FINITE)
         return outputs
 
-    def _score(self, x: Any, y: Any, objective: Objective) -> dict[str, float]:
+    def _score(self, x: object, y: object, objective: Objective) -> dict[str, float]:
         x, y = check_examples(x, y, self.schema)
         score = objective.score(self.params, (jnp.asarray(x), jnp.asarray(y)))
         if not np.all(score.finite):
@@ -149,8 +148,8 @@ class Run:
 
     def personalize(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: object = None,
+        y: object = None,
         *,
         client: str | int | None = None,
         steps: int | None = None,
@@ -209,7 +208,7 @@ class Run:
         return self._adapted(memory, (own.x_train, own.y_train), key, steps)
 
     def _adapted(
-        self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: Any, steps: int
+        self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: PRNGKeyArray, steps: int
     ) -> PersonalModel:
         objective = make_objective(self.model, self.schema, self.objective)
         params = adapted_model(
@@ -226,7 +225,7 @@ class Run:
         return data
 
 
-def check_examples(x: Any, y: Any, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+def check_examples(x: object, y: object, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The examples as arrays, or one clear line why they do not fit the run."""
     x, y = match_inputs(x, schema), match_labels(y, schema)
     if len(x) != len(y) or not len(y):

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from headstart._experiments import results
-from headstart._experiments.configuration import Experiment, build_aggregated
+from headstart._experiments.configuration import Experiment, Table, build_aggregated
 from headstart._metric import ACCURACY, Metric
 from headstart._simulation.simulation import Progress, Simulation
 from headstart.data._federated import FederatedDataset
@@ -38,7 +37,7 @@ LOCAL_STEPS = (1, 5)
 class Trial:
     """One setting, how far it was trained and how good it was each time it was looked at."""
 
-    options: Mapping[str, Any]
+    options: Table
     seen: list[tuple[int, float]] = field(default_factory=list)
     """(gradient evaluations so far, primary metric)."""
     diverged: bool = False
@@ -68,14 +67,14 @@ class Search:
     spent: int
     """Gradient evaluations in all."""
 
-    def frontier(self) -> list[tuple[int, float, Mapping[str, Any]]]:
+    def frontier(self) -> list[tuple[int, float, Table]]:
         """What no cheaper trial reached: (gradient evaluations, metric, options), by cost."""
         points = sorted(
             (cost, -self.metric.gain(value, 0.0), value, number)
             for number, trial in enumerate(self.trials)
             for cost, value in trial.seen
         )
-        found: list[tuple[int, float, Mapping[str, Any]]] = []
+        found: list[tuple[int, float, Table]] = []
         for cost, _, value, number in points:
             if not found or self.metric.gain(value, found[-1][1]) > 0:
                 found.append((cost, value, self.trials[number].options))
@@ -87,7 +86,7 @@ class Search:
         return self.trials[0].metric
 
 
-def settings(adapt_steps: int, methods: Sequence[str] = ("exact",)) -> list[dict[str, Any]]:
+def settings(adapt_steps: int, methods: Sequence[str] = ("exact",)) -> list[dict[str, object]]:
     """What is tried; ν is 1, or as many steps as clients will take at test time."""
     steps = sorted({1, max(1, adapt_steps)})
     return [
@@ -102,7 +101,7 @@ def search(
     experiment: Experiment,
     *,
     budget: int,
-    candidates: Sequence[Mapping[str, Any]] | None = None,
+    candidates: Sequence[Table] | None = None,
     most: int = 27,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
@@ -205,19 +204,19 @@ class _Run:
 
 
 def _drawn(
-    experiment: Experiment, candidates: Sequence[Mapping[str, Any]] | None, most: int, seed: int
+    experiment: Experiment, candidates: Sequence[Table] | None, most: int, seed: int
 ) -> list[Trial]:
     """The experiment's own options, and others at random."""
     keys = ("method", "inner_steps", "local_steps", "inner_lr", "local_lr")
     own = {key: experiment.algorithm[key] for key in keys}
     steps = experiment.evaluation.adapt_steps
-    others = list(settings(steps, [own["method"]]) if candidates is None else candidates)
+    others = list(settings(steps, [str(own["method"])]) if candidates is None else candidates)
     order = np.random.default_rng(seed).permutation(len(others))
     chosen = [own] + [o for o in (others[i] for i in order) if o != own]
     return [Trial(dict(options)) for options in chosen[:most]]
 
 
-def shortened(options: Mapping[str, Any]) -> str:
+def shortened(options: Table) -> str:
     """For tables: ν, τ, α and β."""
     return (
         f"ν = {options['inner_steps']}, τ = {options['local_steps']}, "

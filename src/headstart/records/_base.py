@@ -19,7 +19,7 @@ JsonTable = dict[str, Any]
 """A JSON object as it is in a file, before it is checked."""
 
 
-def finite_or_none(value: Any) -> Any:
+def finite_or_none(value: object) -> object:
     """Replace NaN and infinities by None: they are not JSON, and no result.
 
     >>> finite_or_none(float("nan")), finite_or_none(0.5)
@@ -41,7 +41,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
 
     @classmethod
-    def from_table(cls, table: Any) -> Self:
+    def from_table(cls, table: object) -> Self:
         """Check a JSON object; raise ValueError with one line if it is not such a record."""
         try:
             return cls.model_validate(table)
@@ -78,7 +78,7 @@ class VersionedRecord(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_format(cls, table: Any) -> Any:
+    def _check_format(cls, table: object) -> object:
         """Refuse a format that this version does not know."""
         if not isinstance(table, dict):
             return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 from pydantic import (
     Field,
@@ -39,7 +39,7 @@ class ComparisonRow(Record):
     """One method: means over seeds of the means over clients."""
 
     label: str
-    algorithm: dict[str, Any]
+    algorithm: dict[str, object]
     """The options of its ``[algorithm]`` table."""
     seeds: tuple[int, ...]
     """Seeds whose run finished."""
@@ -65,12 +65,12 @@ class ComparisonRow(Record):
 
     @field_validator("failed", "diverged", mode="before")
     @classmethod
-    def _none_is_empty(cls, value: Any) -> Any:
+    def _none_is_empty(cls, value: object) -> object:
         return value or {}
 
     @field_validator("gradient_evaluations_per_client", "differences", mode="before")
     @classmethod
-    def _none_is_default(cls, value: Any) -> Any:
+    def _none_is_default(cls, value: object) -> object:
         return {} if value is None else value
 
     def difference(self, group: str) -> PairedDifference | None:
@@ -81,7 +81,7 @@ class ComparisonRow(Record):
 class ComparisonRecord(VersionedRecord):
     """What all methods share, and a row for each."""
 
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, object] = Field(default_factory=dict)
     """The ``[data]`` table."""
     rounds: tuple[int, ...] = ()
     seeds: tuple[int, ...]
@@ -108,7 +108,7 @@ class ComparisonRecord(VersionedRecord):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_scores(cls, table: Any) -> Any:
+    def _gather_scores(cls, table: object) -> object:
         """In files the primary metric of a group is not nested, and the others are beside it."""
         if not isinstance(table, Mapping) or "rows" not in table:
             return table
@@ -158,7 +158,7 @@ class ComparisonRecord(VersionedRecord):
         return line
 
 
-def _nested(row: Mapping[str, Any], primary: str) -> JsonTable:
+def _nested(row: JsonTable, primary: str) -> JsonTable:
     table = dict(row)
     for group in GROUPS:
         part = table.pop(f"{group}_clients", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -43,7 +42,7 @@ class PersonalResult(VersionedRecord):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_scores(cls, table: Any) -> Any:
+    def _gather_scores(cls, table: object) -> object:
         if not isinstance(table, Mapping) or "scores" in table:
             return table
         names = [name.removesuffix("_before") for name in table if name.endswith("_before")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -64,7 +64,7 @@ class ScoreSummary(Record):
         return self.groups[group][self.metric.name]
 
     @classmethod
-    def gather(cls, table: Mapping[str, Any]) -> ScoreSummary:
+    def gather(cls, table: JsonTable) -> ScoreSummary:
         """Read the scores out of a larger JSON object."""
         metrics = metrics_of(table)
         new = table.get("new_clients")
@@ -107,13 +107,13 @@ class ScoredRecord(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_scores(cls, table: Any) -> Any:
+    def _gather_scores(cls, table: object) -> object:
         if not isinstance(table, Mapping) or "scores" in table:
             return table
         for name, field in cls.model_fields.items():
             if field.is_required() and name != "scores" and name not in table:
                 raise ValueError(f"it has no {name!r}")
-        return {**table, "scores": ScoreSummary.gather(table)}
+        return {**table, "scores": ScoreSummary.gather(dict(table))}
 
     @model_serializer(mode="wrap")
     def _spread_scores(self, handler: SerializerFunctionWrapHandler) -> JsonTable:
@@ -132,7 +132,7 @@ class GroupCurve(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_means(cls, table: Any) -> Any:
+    def _gather_means(cls, table: object) -> object:
         if not isinstance(table, Mapping) or "means" in table:
             return table
         return {"means": {k: v for k, v in table.items() if k != "ci95"}, "ci95": table["ci95"]}
@@ -165,7 +165,7 @@ class AdaptationCurves(Record):
         return self
 
 
-def metrics_of(table: Mapping[str, Any]) -> tuple[Metric, ...]:
+def metrics_of(table: JsonTable) -> tuple[Metric, ...]:
     """Return the metrics a record is about; records that name none are about accuracy."""
     several = table.get("metrics")
     if several:
@@ -173,7 +173,7 @@ def metrics_of(table: Mapping[str, Any]) -> tuple[Metric, ...]:
     return (Metric.of(table),)
 
 
-def _group(table: Mapping[str, Any], metrics: tuple[Metric, ...]) -> GroupScores:
+def _group(table: JsonTable, metrics: tuple[Metric, ...]) -> GroupScores:
     loss = table.get("loss")
     return GroupScores.from_table(
         {"loss": loss, "metrics": {metric.name: table[metric.name] for metric in metrics}}

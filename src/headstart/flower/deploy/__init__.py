@@ -1,13 +1,13 @@
 """Federation folders, certificates and keys, and the processes of server and sites.
 
-new_federation       ``headstart federate init``
-serving              ``headstart federate serve``
-joining              ``headstart federate join``
-local_trial          ``headstart federate up``: everything on one machine
-federation_folder    what the folder of a federation holds; its templates
-certificates         certificates for the server, keys for the sites
-flower_processes     Flower's own processes and commands
-node_log             what the log of Flower's node says about its connection
+_new_federation      ``headstart federate init``
+_serving             ``headstart federate serve``
+_joining             ``headstart federate join``
+_local_trial         ``headstart federate up``: everything on one machine
+_federation_folder   what the folder of a federation holds; its templates
+_certificates        certificates for the server, keys for the sites
+_flower_processes    Flower's own processes and commands
+_node_log            what the log of Flower's node says about its connection
 """
 
 from headstart.flower.deploy._certificates import make_certificates, make_site_key

@@ -1,9 +1,9 @@
 """What crosses between server and site: orders, answers, their encoding, error codes.
 
-flower_records    bytes in Flower's records
-encoding          messages as bytes: one safetensors file each, bounds checked first
-messages          the typed records Order, Answer, …, and the version of the protocol
-error_codes       what leaves a site about a failure
+_flower_records   bytes in Flower's records
+_encoding         messages as bytes: one safetensors file each, bounds checked first
+_messages         the typed records Order, Answer, …, and the version of the protocol
+_error_codes      what leaves a site about a failure
 
 Nothing is imported here: the process that Flower starts for a message needs only the first and
 the last.

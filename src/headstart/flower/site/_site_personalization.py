@@ -23,12 +23,6 @@ from headstart.records import PersonalResult
 from headstart.trees import all_finite
 
 
-class SitePersonalResult(PersonalResult):
-    """What a site's own model reaches on examples that were kept aside."""
-
-    site: str
-
-
 def personalize_site(
     site_file: Path,
     *,
@@ -36,7 +30,7 @@ def personalize_site(
     data: Path | None = None,
     out: Path | None = None,
     run: str | None = None,
-) -> SitePersonalResult:
+) -> PersonalResult:
     """Adapt to the training part of the site's data, score on the rest, write the model."""
     config = SiteConfig.read(site_file)
     if data is not None:
@@ -64,7 +58,7 @@ def personalize_site(
         raise DivergedError(f"the model is not finite after {steps} steps; use fewer")
     scores = score_change(before, after, np.asarray(own.x_test), own.y_test)
     after.save(model_file, algorithm=setup.algorithm.name)
-    return SitePersonalResult(
+    return PersonalResult(
         site=config.name,
         run=start.assignment.run,
         steps=steps,
