@@ -101,7 +101,7 @@ def save_run(run: Run, path: Path) -> Path:
     folder.write_schema(run.schema)
     folder.write_evaluations(run.evaluations)
     progress = Progress(summary.rounds, run.state, run.memory)
-    store.save(progress, run.evaluations, summary.seconds, summary.evaluation_seconds)
+    store.save(progress, run.evaluations, summary.seconds or 0.0, summary.evaluation_seconds)
     store.write_results(run)
     return path
 
