@@ -1,7 +1,7 @@
 """``python -m headstart.flower._end_with_parent PARENT COMMAND…``: end COMMAND when PARENT ends.
 
-Also when the parent is killed (on Linux; elsewhere the command just runs). This is a program of
-its own because a process with many threads must not run code between fork and exec.
+This also works if the parent is killed (on Linux; elsewhere the command just runs). It is a
+separate program because a process with many threads must not run code between fork and exec.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Become the command."""
+    """Replace this process by the command."""
     end_with_parent()
     if os.getppid() != parent:  # It ended before we could ask for the signal.
         sys.exit(0)
@@ -23,7 +23,7 @@ def main(parent: int, command: list[str]) -> None:
 
 
 def end_with_parent() -> None:
-    """Have this process ended when its parent ends."""
+    """Make this process end when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

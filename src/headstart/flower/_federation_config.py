@@ -23,24 +23,24 @@ class FederationConfig:
     address: str = f"{LOOPBACK}:9443"
     """Where the sites reach the server: host and port."""
     sites: tuple[str, ...] = ()
-    """Sites that train; the order gives them their numbers, so only ever add at the end."""
+    """Sites that train; the order gives them their numbers, so only add at the end."""
     late: tuple[str, ...] = ()
     """Sites that do not train and get their model at the end."""
     min_sites: int = 2
-    """Usable answers a round needs: the mean of few tells the other sites much about each."""
+    """Usable answers a round needs: a mean of few reveals much about each of them."""
     deadline: float = 600.0
     """Seconds a site has to answer."""
     wait: float = 600.0
     """Seconds the server waits for enough sites before it ends the run."""
     retries: int = 2
-    """How often a round with too few answers is tried again."""
+    """How often a round with too few answers is repeated."""
     max_norm: float = 100.0
-    """An answer is rejected if its norm is this many times that of what was sent."""
+    """An answer is rejected if its norm exceeds this many times that of what was sent."""
     insecure: bool = False
     """No TLS and no node keys: for trials on one machine only."""
 
     def __post_init__(self) -> None:
-        """Refuse values no federation could use."""
+        """Refuse values that no federation could use."""
         host, port = self.host_port
         names = [*self.sites, *self.late]
         if not self.sites:
@@ -86,9 +86,9 @@ class SiteConfig:
     label: str = "label"
     """Name of the label column."""
     test_fraction: float = 0.2
-    """Share of the examples kept aside to score on."""
+    """Share of the examples that is held out for scoring."""
     split_seed: int = 0
-    """Which examples are kept aside."""
+    """Decides which examples are held out."""
     work: str = "work"
     """Where memory, models and the log are kept; relative to this file."""
     certificate: str = "ca.crt"
@@ -98,7 +98,7 @@ class SiteConfig:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values no site could use."""
+        """Refuse values that no site could use."""
         refuse_name(self.name)
         host, _ = host_and_port(self.server, "server")
         if not 0 < self.test_fraction < 1:
@@ -122,7 +122,7 @@ class SiteConfig:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse a name that cannot be a folder's."""
+    """Refuse a name that cannot name a folder."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"site name {name!r}: use letters, digits, '.', '-' and '_'")
 
@@ -136,7 +136,7 @@ def host_and_port(address: str, option: str) -> tuple[str, int]:
 
 
 def as_toml(value: Any) -> str:
-    """Return a value as TOML; a JSON text, list or number is TOML as well."""
+    """Return a value as TOML; texts, lists and numbers in JSON are also TOML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

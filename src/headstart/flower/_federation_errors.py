@@ -16,7 +16,7 @@ class FederationError(HeadstartError):
 
 
 class SupersededError(HeadstartError):
-    """Another server process has resumed the run: this one must not touch it any more."""
+    """Another server process has resumed the run: this one must stop writing to it."""
 
 
 class WorkerError(HeadstartError):

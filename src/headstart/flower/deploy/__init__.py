@@ -4,7 +4,7 @@ _new_federation      ``headstart federate init``
 _serving             ``headstart federate serve``
 _joining             ``headstart federate join``
 _local_trial         ``headstart federate up``: everything on one machine
-_federation_folder   what the folder of a federation holds; its templates
+_federation_folder   the files of a federation, and their templates
 _certificates        certificates for the server, keys for the sites
 _flower_processes    Flower's own processes and commands
 _node_log            what the log of Flower's node says about its connection

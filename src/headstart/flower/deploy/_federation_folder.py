@@ -3,9 +3,9 @@
 experiment.toml   what is trained
 schema.json       what an example looks like; all sites must agree on it
 federation.toml   which sites take part, where the server is, how long it waits
-app/              the Flower app: a few lines that name Headstart's
+app/              the Flower app: a few lines that import Headstart's
 server/           certificates, and the sites' public keys; stays at the server
-sites/NAME/       one folder per site, to be carried there: its file, key and start scripts
+sites/NAME/       one folder per site, to be copied there: its file, key and start scripts
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def write_federation(
     own_data: bool,
     label: str = "label",
 ) -> None:
-    """Write everything but the sites' data; with ``own_data`` no data set is named."""
+    """Write everything except the sites' data; with ``own_data`` no data set is named."""
     _refuse_taken(folder)
     table = experiment.to_table()
     if own_data:

@@ -45,7 +45,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def start(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Child:
-    """Start a child that writes to a log and ends with this process, even if that is killed."""
+    """Start a child that writes to a log and ends when this process ends or is killed."""
     log.parent.mkdir(parents=True, exist_ok=True)
     bound = [sys.executable, "-m", "headstart.flower._end_with_parent", str(os.getpid())]
     with log.open("ab") as out:
@@ -56,7 +56,7 @@ def start(command: Sequence[str], log: Path, env: Mapping[str, str]) -> Child:
 
 
 def end(children: Sequence[Child], grace: float = GRACE_SECONDS) -> None:
-    """Ask the children and all they started to end; kill them after a while."""
+    """Ask the children and all their processes to end; kill them after a while."""
     for child in children:
         _signal(child, signal.SIGTERM)
     until = time.monotonic() + grace
@@ -149,7 +149,7 @@ def submit_app(folder: Path, app: Path, config: Mapping[str, str | bool | int]) 
 
 
 def run_status(folder: Path, run: int) -> str:
-    """Return Flower's word for it: starting, running, finished:completed, finished:failed …"""
+    """Return the status in Flower's words: starting, running, finished:completed …"""
     [answer] = flwr(folder, ["list", CONNECTION, "--run-id", str(run)])
     runs = answer.get("runs") or [{}]
     return str(runs[0].get("status", "unknown"))
@@ -162,7 +162,7 @@ def run_log(folder: Path, run: int) -> str:
 
 
 def flwr(folder: Path, *commands: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the answers of some ``flwr`` commands, run in one process: a start costs seconds."""
+    """Run ``flwr`` commands in one process, since a start takes seconds; return the answers."""
     try:
         process = subprocess.run(
             [sys.executable, "-m", "headstart.flower.deploy._flwr_commands"],
@@ -200,20 +200,20 @@ def free_port() -> int:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line a process wrote, in words."""
+    """Return a phrase with the last line that a process wrote."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     lines = [line.strip() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
     return f"it said: {lines[-1][:300]}" if lines else "it said nothing"
 
 
 def _with_full_path(command: list[str]) -> list[str]:
-    """Return the command with the executable beside this Python, which need not be on PATH."""
+    """Return the command with the executable next to this Python, which may not be on PATH."""
     beside = Path(sys.executable).parent / command[0]
     return [str(beside) if beside.exists() else command[0], *command[1:]]
 
 
 def _listen_at(host: str) -> str:
-    """Return the address to listen at: loopback for a trial, else all of this machine's."""
+    """Return the address to listen at: loopback for a trial, else all addresses."""
     return LOOPBACK if host in (LOOPBACK, "localhost") else "0.0.0.0"
 
 

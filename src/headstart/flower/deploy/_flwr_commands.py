@@ -41,7 +41,7 @@ def run_command(words: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def _redirect_output(file: IO[str]) -> Iterator[None]:
-    """Redirect also what Flower writes past Python's own standard output."""
+    """Redirect standard output, also what Flower writes without Python's ``sys.stdout``."""
     sys.stdout.flush()
     original = os.dup(1)
     os.dup2(file.fileno(), 1)

@@ -1,8 +1,8 @@
-"""``headstart federate join``: a site's resident worker, and Flower's node beside it.
+"""``headstart federate join``: a site's resident worker, and Flower's node.
 
 The worker keeps data and compiled programs ready. Flower's node starts a process for each message,
-which only passes the order on to the worker. When the node ends, for whatever reason, it is
-started again after a pause.
+which only passes the order to the worker. When the node ends, for any reason, it is restarted after
+a pause.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headstart.machine import use_compilation_cache
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 DOUBT_SECONDS = 20.0
 STEADY_SECONDS = 120.0
-"""A node that has lived this long is not one that cannot start."""
+"""A node that has run this long was able to start."""
 
 Say = Callable[[str], None]
 
@@ -48,7 +48,7 @@ def join(site_file: Path, say: Say, *, until: threading.Event) -> None:
 
 
 def answer_orders(site: Site, say: Say) -> AnswerBytes:
-    """Return the worker's part of an exchange: an encoded order in, an encoded answer out."""
+    """Return the function with which the worker answers: encoded order to encoded answer."""
     name, work = site.config.name, Path(site.config.work)
 
     def answer(content: bytes) -> bytes:
@@ -90,7 +90,7 @@ def _keep_node_alive(
 
 
 def _watch(config: SiteConfig, node: Child, log: NodeLog, say: Say, until: threading.Event) -> None:
-    """Return when the node ends or is to stop; say once whether the server was reached."""
+    """Wait until the node ends or must stop; say once whether the server was reached."""
     doubtful = time.monotonic() + DOUBT_SECONDS
     connected, warned = False, False
     while node.poll() is None and not until.wait(0.2):
@@ -101,12 +101,12 @@ def _watch(config: SiteConfig, node: Child, log: NodeLog, say: Say, until: threa
             warned = True
             say(
                 f"{config.name}: {config.server} cannot be reached yet; is the server running, "
-                f"its port open, and {config.certificate} its authority? Trying on"
+                f"its port open, and {config.certificate} its authority? Retrying"
             )
 
 
 def _why_ended(log: NodeLog) -> str:
-    """Return why Flower's node ended, in words that help."""
+    """Return why Flower's node ended, and what to do."""
     if log.is_refused:
         return (
             "the server refused this site: its key is not registered there, or its last "

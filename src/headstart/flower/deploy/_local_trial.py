@@ -1,4 +1,4 @@
-"""``headstart federate up``: a whole federation on this machine, every site its own process."""
+"""``headstart federate up``: a whole federation on this machine, one process per site."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ DEFAULT: dict[str, Any] = {
     },
     "evaluation": {"every": 5, "adapt_steps": 3},
 }
-"""As the demo, but few clients, few rounds and many local steps, since a round between machines
-costs seconds. The step sizes are the best of twelve tries by the held-out accuracy of seed 0, so
-what it reaches is flattering: an example, not a result."""
+"""Like the demo, but with few clients, few rounds and many local steps, since a round between
+machines takes seconds. The step sizes are the best of twelve tries by the held-out accuracy of
+seed 0, so the accuracy is optimistic: an example, not a result."""
 
 
 def run_local_trial(
@@ -49,7 +49,7 @@ def run_local_trial(
     resume: bool, insecure: bool, listener: Listener, say: Callable[[str], None],
     advise: Callable[[str, Path], AbstractContextManager[None]],
 ) -> Path:  # fmt: skip
-    """Make the federation (or find it again), start server and sites, and wait for the end.
+    """Make the federation, or find it to resume; start server and sites; wait for the end.
 
     Every round waits for all sites: they are all started here, so the model does not depend on
     which of them is ready first. ``advise`` says how to resume a run that ends early.
@@ -99,7 +99,7 @@ def start_sites(folder: Path) -> dict[str, Child]:
 
 
 def _refuse_ended(folder: Path, children: dict[str, Child]) -> None:
-    """Raise if a site's process has ended: in a trial nothing starts it again."""
+    """Raise if a site's process has ended: in a trial nothing restarts it."""
     for name, child in children.items():
         if child.poll() is not None:
             said = last_line(folder / "logs" / f"{name}.log")

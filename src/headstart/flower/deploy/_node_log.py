@@ -2,7 +2,7 @@
 
 flwr 1.41.0 offers no other way to know: its node exits with code 1 for every error, has no
 interface that says whether the server has accepted it, and only writes its number to the log. All
-texts of Flower's that Headstart looks for are in this module.
+texts of Flower that Headstart looks for are in this module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 CONNECTED = "SuperNode ID"
 """Flower's node writes this once the server has accepted it."""
 REFUSED = "Failed to activate"
-"""Flower's server says this to a node with an unknown key, or whose old lease is not over."""
+"""Flower's server says this to a node with an unknown key or an old lease."""
 
 
 class NodeLog:

@@ -37,7 +37,7 @@ from headstart.records._federation_events import (
 
 LOOK_SECONDS = 0.25
 ASK_SECONDS = 10.0
-"""After this long without an event, Flower is asked how the run is."""
+"""After this long without an event, Flower is asked for the status of the run."""
 
 Listener = Callable[[FederationEvent], None]
 
@@ -46,7 +46,7 @@ def serve(
     folder: Path, out: Path, listener: Listener, *, resume: bool = False, distribute: bool = False,
     wait_for_all: bool = False, check: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Carry out the run in ``out``; pass every event to ``listener``; ``check`` may raise."""
+    """Conduct the run in ``out``; pass every event to ``listener``; ``check`` may raise."""
     federation = FederationConfig.read(folder / "federation.toml")
     refuse_unready(folder, out, federation, continued=resume or distribute)
     write_app(folder)  # The folder may have been made by an earlier version.
@@ -68,7 +68,7 @@ def serve(
 def refuse_unready(
     folder: Path, out: Path, federation: FederationConfig, *, continued: bool
 ) -> None:
-    """Refuse everything that can be known to be wrong before anything is started."""
+    """Refuse what can be known to be wrong before anything starts."""
     session = Session.from_folder(folder, "check")
     if continued:
         if not (out / "config.toml").exists():
@@ -103,7 +103,7 @@ def _watch(
     folder: Path, out: Path, server: Child, run: int, position: int, listener: Listener,
     check: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Pass events on until the run has ended, one way or another."""
+    """Pass on events until the run has ended, in whatever way."""
     last_event = time.monotonic()
     while True:
         check()
@@ -129,7 +129,7 @@ def _watch(
 
 
 def _raise_last_words(folder: Path, out: Path, run: int, position: int) -> None:
-    """Raise for a run that ended without an event: it could not begin, or was ended by others."""
+    """Raise if the run ended without an event: it could not begin, or something ended it."""
     if any(True for _ in follow_events(out / EVENTS_FILE, position)):
         return
     log = folder / "logs" / "run.log"

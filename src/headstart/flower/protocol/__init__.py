@@ -1,4 +1,4 @@
-"""What crosses between server and site: orders, answers, their encoding, error codes.
+"""What server and site exchange: orders, answers, their encoding, error codes.
 
 _flower_records   bytes in Flower's records
 _encoding         messages as bytes: one safetensors file each, bounds checked first

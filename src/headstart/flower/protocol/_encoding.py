@@ -1,6 +1,6 @@
 """Messages as bytes: each is one safetensors file. No pickle, no JAX.
 
-The tensors of the file are the message's arrays. Its metadata hold the version of the protocol,
+The tensors of the file are the message's arrays. Its metadata are the version of the protocol,
 the kind of the message, and the record as JSON. Lengths and counts are checked before anything is
 allocated; the safetensors library checks types, shapes and offsets, and both JSON parsers limit
 the depth of nesting.
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
     """The largest message a reader accepts."""
 
     header: int = 1 << 26
-    """Bytes of the header, which holds the record and the index of the arrays."""
+    """Bytes of the header, which contains the record and the index of the arrays."""
     arrays: int = 100_000
     body: int = 1 << 40
     """Bytes of all arrays together."""
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
 
 
 ORDER_BOUNDS = Bounds()
-"""For orders, which come from a server the site trusts: against damage only."""
+"""For orders: the site trusts the server, so these bounds only protect against damage."""
 
 
 def encode(message: WireMessage) -> bytes:
@@ -82,7 +82,7 @@ def decode(content: bytes, bounds: Bounds, *expected: type[M]) -> M:
 
 
 def _read_header(content: bytes, bounds: Bounds) -> dict[str, Any]:
-    """Parse the header, after a check of the lengths it announces."""
+    """Check the lengths that the header announces, then parse it."""
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
     body = len(content) - LENGTH_BYTES - length
     if length > bounds.header or body > bounds.body:

@@ -1,7 +1,7 @@
-"""A message's bytes in Flower's records, and out of them. Light: the bytes are not looked at.
+"""Put a message's bytes into Flower's records, and take them out, without reading them.
 
-The bytes travel as one array, because Flower moves every array of a message with requests of its
-own. Flower's ``Array`` says how its data are serialised; ours are a safetensors file.
+The bytes travel as one array, because Flower moves every array of a message with separate requests.
+Flower's ``Array`` says how its data are serialised; ours are a safetensors file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SERIALISATION = "safetensors"
 
 
 def to_records(content: bytes) -> RecordDict:
-    """Return what Flower carries."""
+    """Return the records that Flower carries."""
     array = Array("uint8", (len(content),), SERIALISATION, content)
     return RecordDict({NAME: ArrayRecord({NAME: array})})
 

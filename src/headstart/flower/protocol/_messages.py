@@ -16,7 +16,7 @@ from headstart.records._evaluation import AdaptOn
 from headstart.records._federation_events import SiteScores, SiteSizes
 
 PROTOCOL = 3
-"""Goes up when orders, answers or their encoding change: server and sites must have the same."""
+"""Increases when orders, answers or their encoding change; server and sites must agree."""
 
 OptionTable = Annotated[dict[str, JsonValue], BeforeValidator(to_jsonable_python)]
 """A table of an experiment file; which keys it has depends on the model, algorithm … it names."""
@@ -42,7 +42,7 @@ class WireMessage(_Strict):
 
 
 class Assignment(_Strict):
-    """What every order of a run repeats, so that a site needs no memory of earlier ones."""
+    """What every order of a run repeats, so that a site need not remember earlier ones."""
 
     run: str
     client: NonNegativeInt
@@ -79,7 +79,7 @@ class Order(WireMessage):
     train: bool
     scoring: Scoring | None
     keep_steps: NonNegativeInt | None
-    """Keep the start, and a model of one's own after this many steps; None: keep nothing."""
+    """Store the start, and the site's own model after this many steps; None: store nothing."""
 
 
 class TrainingReport(_Strict):

@@ -1,4 +1,4 @@
-"""Checks of one site's answer, before anything of it is used.
+"""Checks of one site's answer, before it is used.
 
 Every check raises DataError, which says what is wrong. An answer is used as a whole or not at all.
 """
@@ -23,12 +23,12 @@ from headstart.records._tensor_files import restore
 from headstart.trees import Tree, add, all_finite, norm, scale
 
 OUTLIER = 10.0
-"""With three answers or more, one this many times the median norm is rejected. Chosen, like the
-default of ``max_norm``, to catch the absurd: not measured, and no defence against a careful one."""
+"""With three or more answers, one of this many times the median norm is rejected. Like the default
+of ``max_norm`` it catches absurd answers; it was not measured, and stops no careful attacker."""
 MOST_EXAMPLES = 2**31 - 1
 """Examples are counted with 32 bits (:class:`Task`), so no site can have more."""
 LARGEST_LOSS = float(np.finfo(np.float32).max)
-"""Of a loss or a sum of losses. Far larger ones overflow in the statistics over all sites."""
+"""The largest loss or sum of losses; larger ones overflow in statistics over all sites."""
 RECORD_BYTES = 1 << 16
 """Bytes of an answer's record without its scores; ours have a few hundred."""
 BYTES_PER_SCORE = 40
@@ -53,7 +53,7 @@ class AnswerChecks:
 
     @property
     def sums_width(self) -> int:
-        """Numbers in a row of score sums: the loss, the metrics' statistics, what is not finite."""
+        """Numbers in a row of score sums: loss, the metrics' statistics, outputs not finite."""
         return self.session.objective.width + 2
 
     @property
@@ -64,7 +64,7 @@ class AnswerChecks:
         return Bounds(
             header=RECORD_BYTES + scores + BYTES_PER_ARRAY * len(leaves),
             arrays=len(leaves),
-            # Twice the numbers: an answer of another precision is read, and rejected by name.
+            # Twice the size: an answer of another precision is read, and rejected with a reason.
             body=2 * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves),
         )
 
@@ -124,7 +124,7 @@ class AnswerChecks:
     def find_outliers(self, updates: Sequence[Update]) -> dict[int, str]:
         """Return the clients whose update has an absurd norm, each with the reason.
 
-        A norm is compared with what was sent and, with three or more answers, with the others.
+        It is compared with the norm of what was sent and, with three or more answers, of the others.
         """
         session, broadcast = self.session, self.session.broadcast()
         sent = max(1.0, _norm(broadcast))
@@ -161,7 +161,7 @@ class AnswerChecks:
             raise DataError(f"claims weights {str(weights)[:80]} for the parts {sorted(names)}")
 
     def _reply_content(self, answer: Answer) -> Tree:
-        """Return the arrays of a reply; whole numbers become the update's own type again."""
+        """Return the arrays of a reply; integers get the update's own type again."""
         try:
             content = restore(self.reply_shapes, answer.tensors, "its update")
         except CheckpointError as error:
@@ -174,7 +174,7 @@ class AnswerChecks:
         return content
 
     def _reply_shapes(self) -> Tree:
-        """Return the shapes of a reply, from the shapes of examples alone."""
+        """Return the shapes of a reply, from the shapes of examples only."""
         session, schema = self.session, self.session.schema
         tokens = schema.vocabulary > 0
         x = jax.ShapeDtypeStruct((1, *schema.shape), jnp.int32 if tokens else jnp.float32)

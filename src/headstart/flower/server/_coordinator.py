@@ -1,7 +1,7 @@
 """A whole run on the server: rounds, retries, waiting for sites, evaluations, the last exchange.
 
-A round that gets too few answers is tried again. With too few sites the server waits, says so, and
-ends after a while with a checkpoint to resume from. The state is saved after every round.
+A round with too few answers is repeated. With too few sites the server waits, says so, and ends
+after a while with a checkpoint to resume from. The state is saved after every round.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def conduct(
 ) -> None:  # fmt: skip
     """Train across the sites of a federation's folder; results go to ``out``.
 
-    With ``distribute`` nothing is trained: every connected site gets the finished model. With
+    With ``distribute`` nothing is trained: every connected site receives the finished model. With
     ``wait_for_all`` every round waits for all sites that take part in it, not only for
     ``min_sites`` of them.
     """
@@ -79,7 +79,7 @@ class Coordinator:
         self.finish()
 
     def distribute(self) -> None:
-        """Give the finished model to every connected site."""
+        """Send the finished model to every connected site."""
         done, rounds = self.session.round, self.session.experiment.rounds
         if done < rounds:
             raise FederationError(
@@ -90,7 +90,7 @@ class Coordinator:
         self.finish()
 
     def train_round(self) -> Exchange:
-        """Train one round; try again while it gets too few answers."""
+        """Train one round; repeat it while it gets too few answers."""
         session, number = self.session, self.session.round
         federation, needed = session.federation, session.needed_answers
         for attempt in range(federation.retries + 1):
@@ -142,14 +142,14 @@ class Coordinator:
         record.finish(scores)
 
     def _taking_part(self) -> Sequence[int]:
-        """Return the sites that the present round waits for."""
+        """Return the sites that the current round waits for."""
         session = self.session
         everyone = self.wait_for_all and session.evaluation_due()
         return session.clients if everyone else session.choose_clients()
 
     def _evaluate_before_round(self, exchange: Exchange, number: int, loss: float | None) -> None:
-        """Record the scores, which are those of the model as it was before this round."""
-        if loss is not None:  # Of a round that is tried again, the next attempt decides.
+        """Record the scores, which belong to the model before this round."""
+        if loss is not None:  # If the round is repeated, the next attempt decides.
             self._refuse_divergence_of_all(exchange.scores, exchange, number)
         if exchange.scores:
             scores = self.session.scores(exchange.scores, exchange.steps)
@@ -158,7 +158,7 @@ class Coordinator:
     def _refuse_divergence_of_all(
         self, usable: Iterable[int], exchange: Exchange, number: int
     ) -> None:
-        """One site may diverge; if no site that trains has a usable score, training has."""
+        """Raise if no site that trains has a usable score; single sites may diverge."""
         session, known = self.session, self.session.roster.known_clients
         diverged = {client: s for client, s in exchange.diverged.items() if client < known}
         if diverged and not any(client < known for client in usable):
@@ -173,7 +173,7 @@ class Coordinator:
         return f" ({reasons})" if reasons else ""
 
     def _wait_for(self, clients: Iterable[int], needed: int) -> None:
-        """Wait until enough of these sites are connected; end the run if they do not come."""
+        """Wait until enough of these sites are connected; end the run after too long."""
         wanted, limit = list(clients), self.session.federation.wait
         needed = len(wanted) if self.wait_for_all else min(needed, len(wanted))
         begin, announced = time.monotonic(), False
@@ -193,7 +193,7 @@ class Coordinator:
             time.sleep(min(1.0, limit / 10))
 
     def _wait_a_little_for_the_rest(self) -> None:
-        """Wait for all sites, but not long: a site that is absent now can be served later."""
+        """Wait briefly for all sites; an absent site can receive the model later."""
         until = time.monotonic() + min(DISTRIBUTION_SECONDS, self.session.federation.wait)
         while time.monotonic() < until:
             if len(self.links.connected()) == len(self.session.clients):

@@ -1,4 +1,4 @@
-"""One exchange with the sites: orders go out, answers come back and are checked one by one."""
+"""One exchange with the sites: send orders, then receive and check the answers one by one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headstart.records._federation_events import SiteScores
 
 @dataclass
 class Exchange:
-    """What came of one exchange; sites are numbers."""
+    """The result of one exchange; sites are numbers."""
 
     steps: Sequence[int] = ()
-    """The numbers of adaptation steps that were to be scored; none: no scores were asked for."""
+    """The numbers of adaptation steps to score; empty if no scores were requested."""
     asked: dict[int, bool] = field(default_factory=dict)
-    """The sites that got an order: whether they were asked to train."""
+    """Sites that received an order, and whether they were asked to train."""
     missing: list[int] = field(default_factory=list)
     """Sites that were to be asked but were not connected."""
     updates: dict[int, Update] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Exchange:
     rejected: dict[int, str] = field(default_factory=dict)
     """Sites whose answer was not used, with the reason."""
     diverged_updates: set[int] = field(default_factory=set)
-    """Sites whose update is not finite, as they report themselves, or of absurd norm."""
+    """Sites that report an update that is not finite, or whose update has an absurd norm."""
     bytes_down: int = 0
     bytes_up: int = 0
 
@@ -99,7 +99,7 @@ class Exchanges:
         return exchange
 
     def _take(self, exchange: Exchange, client: int, reply: Message) -> None:
-        """Use one answer: all of it or, if any part is wrong, nothing."""
+        """Use one answer as a whole, or nothing of it if any part is wrong."""
         if reply.has_error():
             _take_error(exchange, client, reply.error)
             return

@@ -1,4 +1,4 @@
-"""The boundary around one site's answer: whatever it raises rejects that answer and no other."""
+"""The boundary around one site's answer: any exception rejects that answer and no other."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def reason_to_reject(handle: Callable[P, None], *args: P.args, **options: P.kwar
     """
     try:
         handle(*args, **options)
-    # An answer is bytes from another machine, and what bytes can make a parser raise is not a
-    # closed list (RecursionError and MemoryError are on it). Every other site's round depends on
-    # this one not ending the run: so here, and only here, every exception is caught.
+    # An answer is bytes from another machine, and there is no complete list of what a parser may
+    # raise on them (RecursionError and MemoryError are possible). One answer must not end the run
+    # of all other sites: so here, and only here, every exception is caught.
     except Exception as error:
         if not isinstance(error, HeadstartError):
             log(WARNING, "An answer was rejected:\n%s", traceback.format_exc())

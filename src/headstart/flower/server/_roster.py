@@ -1,4 +1,4 @@
-"""What the server knows of its sites."""
+"""What the server knows about its sites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = SiteSizes(train_examples=0, test_examples=0, classes=0)
 
 @dataclass
 class Roster:
-    """The sites by number, as a federated data set has clients; but without their data."""
+    """The sites by number, like the clients of a federated data set, but without data."""
 
     names: Sequence[str]
     known_clients: int
@@ -53,7 +53,7 @@ class Roster:
     def present(self, clients: Sequence[int]) -> Roster:
         """Return the roster without late sites, unless one of these clients is late.
 
-        A late site that has not come is not part of the tables.
+        Tables leave out late sites that have not joined.
         """
         if any(client >= self.known_clients for client in clients):
             return self

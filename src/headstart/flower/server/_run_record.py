@@ -1,4 +1,4 @@
-"""What a federated run leaves behind: the folder of ``headstart run``, and ``rounds.jsonl``.
+"""The results of a federated run: the folder of ``headstart run``, and ``rounds.jsonl``.
 
 ``rounds.jsonl`` has a line per event: which sites answered, which did not and why, how long it
 took, how many bytes went down and up. A program that shows progress reads it while it grows.
@@ -57,10 +57,10 @@ from headstart.records._federation_events import (
 EVENTS_FILE = "rounds.jsonl"
 RUN_ID_FILE = "run.id"
 OWNER_FILE = "run.owner"
-"""Which server process writes here: one whose Flower was killed may live on for a while."""
+"""Which server process writes here; an old one may survive its Flower for a while."""
 
 RoundLog = list[dict[str, float]]
-"""What sites (their mean) and server reported, an entry per round."""
+"""What sites (as a mean) and server reported, one entry per round."""
 
 
 class RunRecord:
@@ -99,7 +99,7 @@ class RunRecord:
     def add_exchange(
         self, exchange: Exchange, number: int, seconds: float, loss: float | None
     ) -> None:
-        """Record an exchange; a round only counts as done if there is a loss."""
+        """Record an exchange; a round counts as done only if there is a loss."""
         name = self.session.roster.name
         self.seconds += seconds
         self.bytes = ByteCounts(
@@ -171,7 +171,7 @@ class RunRecord:
         self.add_evaluation(number, scores)
 
     def save(self) -> None:
-        """Save the present state; only then are events of its round written."""
+        """Save the current state, then write the events of its round."""
         session = self.session
         checkpoint = Checkpoint(
             round=session.round,
@@ -291,7 +291,7 @@ class RunRecord:
 
 
 def read_run_id(folder: Path, *, resume: bool) -> str:
-    """Return the name under which sites keep their part; a resumed run has its old one."""
+    """Return the name under which sites store their part; resumed runs keep theirs."""
     path = folder / RUN_ID_FILE
     if resume and path.exists():
         return path.read_text(encoding="utf-8").strip()

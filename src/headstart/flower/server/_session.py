@@ -97,17 +97,17 @@ class Session:
 
     @property
     def most_steps(self) -> int:
-        """The longest adaptation ever scored: with one width for all there is one program."""
+        """The longest adaptation that is ever scored, so that one program serves all."""
         options = self.experiment.evaluation
         return max(options.curve_steps, options.adapt_steps)
 
     def choose_clients(self) -> list[int]:
-        """Return the sites that train in the present round, as in the simulation."""
+        """Return the sites that train in the current round, as in the simulation."""
         key = self.keys.sampling(self.round)
         return choose_clients(key, self.roster.known_clients, self.active).tolist()
 
     def evaluation_due(self) -> bool:
-        """Return whether the model as it now is should be scored."""
+        """Return whether the current model should be scored."""
         return self.round % self.experiment.evaluation.every == 0
 
     def order(self, client: int, *, train: bool, steps: Sequence[int], keep: bool) -> Order:
@@ -141,7 +141,7 @@ class Session:
         )
 
     def broadcast(self) -> Sent:
-        """Return what the algorithm sends in the present round."""
+        """Return what the algorithm sends in the current round."""
         return self.algorithm.broadcast(self.state, self.keys.broadcast(self.round))
 
     def advance(self, updates: Sequence[Update]) -> float:

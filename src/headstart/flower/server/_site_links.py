@@ -1,4 +1,4 @@
-"""The server's connection to its sites: which are there, messages to them, replies from them.
+"""The server's links to its sites: which are connected, messages to them, replies from them.
 
 The only module of the server that knows Flower's grid and its nodes; the others know sites by
 number.
@@ -48,10 +48,10 @@ class SiteLinks:
         self.grid, self.insecure, self.notice = grid, insecure, notice
         self._numbers = {name: number for number, name in enumerate(names)}
         self._told_names: dict[int, str | None] = {}
-        """What nodes without a registered name answered; None if the answer was of no use."""
+        """What nodes without a registered name answered; None if the answer was unusable."""
 
     def connected(self) -> Mapping[int, int]:
-        """Return the node of every site that is connected now; strangers are left alone."""
+        """Return the node of every site that is connected now; ignore unknown nodes."""
         nodes = {node.node_id: node.name for node in self.grid.get_nodes()}
         if self.insecure:
             self._ask_names([n for n, name in nodes.items() if not name])
@@ -65,7 +65,7 @@ class SiteLinks:
     def exchange(
         self, parcels: Sequence[Parcel], *, group: str, deadline: float
     ) -> list[tuple[int, Message]]:
-        """Send the parcels; return each reply that comes before the deadline with its client."""
+        """Send the parcels; return the replies before the deadline, each with its client."""
         messages = [
             Message(
                 to_records(parcel.content), dst_node_id=parcel.node, message_type=parcel.kind,
@@ -103,7 +103,7 @@ class SiteLinks:
                 self.notice(f"node {node} does not say which site it is and is not used: {why}")
 
     def _take_name(self, node: int, reply: Message) -> None:
-        """Note the name; a node that reports an error is asked again the next time."""
+        """Store the name; a node that reports an error is asked again next time."""
         if not reply.has_error():
             content = from_records(reply.content)
             self._told_names[node] = decode(content, IDENTITY_BOUNDS, Identity).name

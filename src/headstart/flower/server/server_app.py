@@ -1,4 +1,4 @@
-"""Flower's ServerApp: carries out one run."""
+"""Flower's ServerApp: conducts one run."""
 
 from __future__ import annotations
 

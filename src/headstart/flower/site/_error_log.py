@@ -12,7 +12,7 @@ ERROR_LOG = "errors.log"
 
 
 def log_exception(site_file: Path) -> None:
-    """Append the current exception; if even that fails, there is nothing more to do."""
+    """Append the current exception; ignore errors, since there is no other place for them."""
     with suppress(Exception):
         append_exception(Path(SiteConfig.read(site_file).work))
 

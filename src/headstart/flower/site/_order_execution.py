@@ -1,7 +1,7 @@
 """What a site does with an order: train (``client_update``), score, keep a model of its own.
 
-An order may ask for several at once: every message costs Flower seconds, so evaluation rides along
-with training. What leaves a site is an :class:`Answer`; nothing else does.
+An order may ask for several at once: every message costs Flower seconds, so evaluation travels with
+training. Only an :class:`Answer` leaves a site.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headstart.trees import Tree, all_finite
 
 
 class Site:
-    """One party of a federation: it has data, memory and a model, and carries out orders."""
+    """One party of a federation: it has data, memory and a model, and executes orders."""
 
     def __init__(self, config: SiteConfig) -> None:
         self.config = config
@@ -113,7 +113,7 @@ class _Execution:
         )
 
     def train(self) -> tuple[TrainingReport, dict[str, np.ndarray]]:
-        """Return the update; the memory goes to disk."""
+        """Return the update, and write the memory to disk."""
         algorithm, keys, round = self.setup.algorithm, self.setup.keys, self.order.round
         sent = self.content
         if self.order.content == "state":
@@ -135,8 +135,8 @@ class _Execution:
     def score(self, scoring: Scoring) -> SiteScores:
         """Return sums over the held-out examples after each number of adaptation steps.
 
-        Which sums these are, the objective says: right answers for accuracy, squared errors for
-        RMSE; R² adds sums of labels and of their squares, AUC a histogram of scores.
+        The objective defines the sums: correct predictions for accuracy, squared errors for RMSE;
+        R² adds sums of labels and of their squares, AUC a histogram of scores.
         """
         wanted = np.isin(np.arange(scoring.most_steps + 1), scoring.steps)
         key = self.setup.keys.adaptation(self.assignment.client)
@@ -183,7 +183,7 @@ class _Execution:
     def _fresh_memory(self, state: State | None) -> Memory:
         """Return the memory of a site that has not trained yet.
 
-        If it may still train, it is that of the first state; otherwise that of the present one.
+        If it may still train, this is the memory of the first state; otherwise of the current one.
         """
         from_first = self.assignment.known or state is None
         return self.setup.algorithm.init_memory(self.setup.first_state() if from_first else state)

@@ -1,7 +1,7 @@
-"""What the algorithm keeps at a site between rounds: a file per round the site worked in.
+"""What the algorithm keeps at a site between rounds: one file per round that the site took part in.
 
-A server that was killed may ask for a round again. The memory of the rounds before it must still
-be there, so the newest few files are kept.
+A server that was killed may ask for a round again. That needs the memory from before the round, so
+the newest few files are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SiteMemory:
         self.folder = folder
 
     def before(self, round: int, fresh: Memory) -> Memory:
-        """Return the memory as it was before this round; ``fresh`` if the site had not worked."""
+        """Return the memory from before this round; ``fresh`` if the site had not trained."""
         for number, path in reversed(self._files()):
             if number < round:
                 return restore(fresh, read_checked(path, FORMAT)[1], path)
@@ -32,7 +32,7 @@ class SiteMemory:
         return fresh
 
     def keep(self, round: int, memory: Memory) -> None:
-        """Store the memory after this round; files of later rounds are obsolete and go."""
+        """Store the memory after this round; delete files of later rounds, now obsolete."""
         first = self._begins_here() and not any(n < round for n, _ in self._files())
         path = self.folder / f"memory-{round:09d}.safetensors"
         write_checked(path, named_arrays(memory), {"first": first}, FORMAT)
@@ -43,7 +43,7 @@ class SiteMemory:
             old.unlink(missing_ok=True)
 
     def _begins_here(self) -> bool:
-        """Whether no file is missing before the oldest one."""
+        """Return whether no file is missing before the oldest one."""
         files = self._files()
         return not files or bool(read_checked(files[0][1], FORMAT)[0]["first"])
 

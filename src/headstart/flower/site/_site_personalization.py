@@ -1,4 +1,4 @@
-"""A site's own model, made at the site from the start it was given."""
+"""A site's own model, made at the site from the shared start."""
 
 from __future__ import annotations
 

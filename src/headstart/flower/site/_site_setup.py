@@ -1,4 +1,4 @@
-"""Model, algorithm and objective of a run, built at a site from what an order says of them."""
+"""Model, algorithm and objective of a run, built at a site from an order."""
 
 from __future__ import annotations
 

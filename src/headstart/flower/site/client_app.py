@@ -1,8 +1,8 @@
 """Flower's ClientApp: passes the bytes of an order to the site's worker and the answer back.
 
-Flower starts a process for every message. This one stays light: the worker has JAX, the data and
-the compiled programs ready. Without a worker this process does the work itself. Of an exception
-only its class and a code leave the site, because its text may quote data; the text goes to
+Flower starts a process for every message. This one does not import JAX: the worker has JAX, the
+data and the compiled programs ready. Without a worker this process does the work itself. Only the
+class of an exception and a code leave the site, because the text may quote data; the text goes to
 ``errors.log`` in the site's work folder.
 """
 
@@ -41,7 +41,7 @@ def query(message: Message, context: Context) -> Message:
 
 
 def respond(message: Message, context: Context) -> Message:
-    """Return the site's answer, or the class of what went wrong."""
+    """Return the site's answer, or the class of the exception."""
     site_file = Path(str(context.node_config["site"]))
     try:
         answer = answer_bytes(SiteConfig.read(site_file), from_records(message.content))
