@@ -35,15 +35,15 @@ from headstart.flower.deploy._flower_processes import (
 
 Words = Sequence[str | Path]
 DISTRIBUTIONS = 3
-"""The server waits half a minute for all sites; for a later one it has to distribute again."""
+"""How often to try: the server waits half a minute for all sites, which may be too short."""
 PATIENCE = 20.0
-"""Seconds all processes have to end."""
+"""Seconds that all processes have to end."""
 AGAIN = 50
-"""Steps of the second model that the late hospital makes, without the server."""
+"""Adaptation steps of the second model that the late hospital makes, without the server."""
 
 
 class StepFailedError(HeadstartError):
-    """A command of the example ended with another code than 0; ours is the same."""
+    """A command of the example failed; the example ends with the same exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -51,9 +51,10 @@ class StepFailedError(HeadstartError):
 
 
 def run(pool: Pool, out: Path) -> dict[str, Any]:
-    """Train at three hospitals, let the fourth join, return every hospital's accuracies.
+    """Train at three hospitals, let the fourth join, and return every hospital's accuracies.
 
-    ``sites`` after the plan's steps of adaptation, ``again`` the late one after more of them.
+    ``sites`` are the hospitals after the plan's adaptation steps, ``again`` is the late hospital
+    after more of them.
     """
     folder, run_folder = out / "federation", out / "run"
     write_federation(pool, folder)
@@ -78,14 +79,14 @@ def write_federation(pool: Pool, folder: Path) -> None:
         "--sites", ",".join(hospitals.training(pool)), "--late", hospitals.LATE,
         "--address", f"{LOOPBACK}:{free_port()}",
     ])  # fmt: skip
-    # Wait for all: with an answer missing, a round gives another model than the simulation.
+    # Wait for all: if an answer is missing, a round gives another model than the simulation.
     hospitals.edit(folder / "federation.toml", "min_sites", str(len(hospitals.training(pool))))
     for name in pool.owner_names:
         hospitals.write_patients(pool, name, folder / "sites" / name)
 
 
 def join(folder: Path, name: str) -> Child:
-    """Start one hospital as a process that stays until the end."""
+    """Start one hospital as a process that runs until the end."""
     site = folder / "sites" / name / "site.toml"
     words: Words = ["federate", "join", site]
     show(words)
@@ -93,7 +94,7 @@ def join(folder: Path, name: str) -> Child:
 
 
 def distribute(folder: Path, run_folder: Path, joined: Mapping[str, Child]) -> None:
-    """Give the finished model to every site, until the late hospital has it."""
+    """Send the finished model to every site, until the late hospital has it."""
     work = folder / "sites" / hospitals.LATE / "work"
     for _ in range(DISTRIBUTIONS):
         headstart(
@@ -101,11 +102,13 @@ def distribute(folder: Path, run_folder: Path, joined: Mapping[str, Child]) -> N
         )
         if any(work.glob("runs/*/start.safetensors")):
             return
-    raise HeadstartError(f"{hospitals.LATE} got no model; see {log_file(folder, hospitals.LATE)}")
+    raise HeadstartError(
+        f"{hospitals.LATE} received no model; see {log_file(folder, hospitals.LATE)}"
+    )
 
 
 def personalize(folder: Path, name: str, *options: str) -> dict[str, Any]:
-    """Make and score a hospital's own model from the start it was given, without a server."""
+    """Make and score a hospital's own model from the shared start, without a server."""
     site = folder / "sites" / name / "site.toml"
     words: Words = ["federate", "personalize", site, *options, "--json"]
     show(words)
@@ -116,8 +119,8 @@ def personalize(folder: Path, name: str, *options: str) -> dict[str, Any]:
     return json.loads(process.stdout)
 
 
-def simulate(pool: Pool, folder: Path) -> dict[str, dict[str, float]]:
-    """Simulate the same hospitals, files and draws: the federation should give the same."""
+def simulate(pool: Pool, folder: Path) -> dict[str, dict[str, float | None]]:
+    """Simulate the same hospitals, files and random draws; the federation should agree."""
     names = [*hospitals.training(pool), hospitals.LATE]
     plan = load_experiment(hospitals.EXPERIMENT, [])
     run = hs.train(
@@ -129,10 +132,10 @@ def simulate(pool: Pool, folder: Path) -> dict[str, dict[str, float]]:
         seed=plan.seed,
         evaluation=plan.evaluation,
     )
-    columns = ("accuracy_before", "accuracy_after")
+    accuracies = [client["accuracy"] for client in run.clients]
     return {
-        name: {column: client[column] for column in columns}
-        for name, client in zip(names, run.clients, strict=True)
+        name: {"accuracy_before": accuracy.before, "accuracy_after": accuracy.after}
+        for name, accuracy in zip(names, accuracies, strict=True)
     }
 
 
@@ -141,16 +144,16 @@ def headstart(
     folder: Path | None = None,
     needed: Mapping[str, Child] | None = None,
 ) -> None:
-    """Run one command of ours; the processes it needs must not end before it."""
+    """Run one ``headstart`` command; the processes it needs must not end before it."""
     show(words)
-    # A session of its own: Ctrl-C reaches it through us, once.
+    # In a new session: Ctrl-C reaches the command only through us, once.
     child = subprocess.Popen(end_with_us(command(words)), start_new_session=True)
     try:
         while child.poll() is None:
             for name, other in (needed or {}).items():
                 if folder is not None and other.poll() is not None:
                     said = last_line(log_file(folder, name))
-                    raise StepFailedError(f"{name} ended before its time; {said}", other.returncode)
+                    raise StepFailedError(f"{name} ended too early; {said}", other.returncode)
             time.sleep(0.1)
     except BaseException:
         stop(child)
@@ -160,7 +163,7 @@ def headstart(
 
 
 def stop(child: Child) -> None:
-    """Ask a process to end what it has started; kill it after a while."""
+    """Ask a process to end, with everything it has started; kill it after a while."""
     child.send_signal(signal.SIGINT)
     try:
         child.wait(PATIENCE)
@@ -174,12 +177,12 @@ def command(words: Words) -> list[str]:
 
 
 def end_with_us(words: Sequence[str]) -> list[str]:
-    """Return a command that ends with this process, even if that is killed."""
+    """Return a command that ends when this process ends, even if this process is killed."""
     return [sys.executable, "-m", "headstart.flower._end_with_parent", str(os.getpid()), *words]
 
 
 def show(words: Words) -> None:
-    """Print what a user would type."""
+    """Print the command as a user would type it."""
     print(f"\n$ headstart {shlex.join(map(str, words))}", file=sys.stderr, flush=True)
 
 

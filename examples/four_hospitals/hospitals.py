@@ -1,4 +1,4 @@
-"""Who takes part, and every hospital's own file of patients."""
+"""Which hospitals take part, and each hospital's own file of patients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headstart.flower.site._site_data import read_site_data
 SOURCE = "heart-disease"
 EXPERIMENT = Path(__file__).parent / "hospitals.toml"
 LATE = "switzerland"
-"""The smallest and the strangest: 123 patients, 93 % of them ill, no cholesterol known of any.
-It has the least to learn from alone, and the others' model fits it least."""
+"""The smallest hospital, and the most different: 123 patients, 93 % of them ill, none with a
+cholesterol value. Alone it can learn the least, and the others' model fits it least."""
 FILE = "patients.csv"
 
 
 def load() -> Pool:
-    """The patients of all hospitals, or one line that says how to get them."""
+    """Return the patients of all hospitals, or raise an error that says how to get them."""
     try:
         return hs.data.load(SOURCE)
     except DataError as error:
@@ -35,12 +35,12 @@ def load() -> Pool:
 
 
 def training(pool: Pool) -> tuple[str, ...]:
-    """The hospitals that are there from the beginning."""
+    """Return the hospitals that take part from the beginning."""
     return tuple(name for name in pool.owner_names if name != LATE)
 
 
 def write_patients(pool: Pool, name: str, site: Path) -> None:
-    """Put a hospital's patients into its own folder, and name the file in its ``site.toml``."""
+    """Write a hospital's patients to its own folder, and the file name to its ``site.toml``."""
     assert pool.owner is not None
     mine = pool.owner == list(pool.owner_names).index(name)
     write_examples(site / FILE, pool.x[mine], pool.y[mine], pool.schema)
@@ -49,16 +49,16 @@ def write_patients(pool: Pool, name: str, site: Path) -> None:
 
 def edit(settings: Path, option: str, value: str) -> None:
     """Change one option of a TOML file that ``headstart federate init`` wrote."""
-    text, found = re.subn(
+    text, replaced = re.subn(
         rf"^{option} = .*$", f"{option} = {value}", settings.read_text(encoding="utf-8"), flags=re.M
     )
-    if found != 1:
-        raise DataError(f"{settings} has {found} lines that begin with '{option} ='; not 1")
+    if replaced != 1:
+        raise DataError(f"{settings} has {replaced} lines that begin with '{option} =', not 1")
     write_text(settings, text)
 
 
 def read_as_sites(folder: Path, names: Sequence[str], schema: Schema) -> FederatedDataset:
-    """What the sites of a federation read, in one data set; the last of them joins later."""
+    """Return the data of all sites of a federation as one data set; the last site joins later."""
     sites = [SiteConfig.read(folder / "sites" / name / "site.toml") for name in names]
     parts = [read_site_data(site, schema).client(0) for site in sites]
     return together(parts, schema, known=len(parts) - 1)
@@ -67,7 +67,7 @@ def read_as_sites(folder: Path, names: Sequence[str], schema: Schema) -> Federat
 def together(
     parts: Sequence[ClientData], schema: Schema, *, known: int | None = None
 ) -> FederatedDataset:
-    """Hospitals as one federated data set; the first ones (by default all) train."""
+    """Combine hospitals into one federated data set; the first ``known`` train, by default all."""
     return from_clients(
         [(part.x_train, part.y_train, part.x_test, part.y_test) for part in parts],
         schema,
@@ -77,23 +77,23 @@ def together(
 
 
 def facts(pool: Pool) -> dict[str, dict[str, float]]:
-    """Per hospital: patients, share with disease, share of the 13 values that are missing."""
+    """Return patients, share with disease and share of missing values (of 13) by hospital."""
     assert pool.owner is not None
-    found = {}
+    by_hospital = {}
     for number, name in enumerate(pool.owner_names):
         mine = pool.owner == number
-        found[name] = {
+        by_hospital[name] = {
             "patients": int(np.sum(mine)),
             "ill": float(np.mean(pool.y[mine])),
             "missing": missing(pool.x[mine], pool.schema.feature_names),
         }
-    return found
+    return by_hospital
 
 
 def missing(x: np.ndarray, columns: Sequence[str]) -> float:
-    """Share of clinical values that are not there.
+    """Return the share of clinical values that are missing.
 
-    A missing number has a companion column that is 1, a missing category is 0 in all its columns.
+    A missing number has a 1 in its column ``…_missing``; a missing category has 0 in all columns.
     """
     values = [c for c in columns if "=" not in c and not c.endswith("_missing")]
     categories = sorted({c.partition("=")[0] for c in columns if "=" in c})

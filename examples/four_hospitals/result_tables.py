@@ -1,4 +1,4 @@
-"""Numbers as tables that read well in a terminal and in Markdown."""
+"""Tables that are readable in a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trials import (
     LONG_AFTER,
     Difference,
     Get,
+    Mean,
     Trial,
     accuracy,
     loss,
 )
 
 from headstart.data._example_pool import Pool
-from studies.seed_statistics import Mean
 
 ROLES = {
     "known": "Hospitals that trained together",
@@ -31,13 +31,13 @@ WAYS = {"fedavg": "FedAvg", "per-fedavg": "Per-FedAvg"}
 AFTERS = (AFTER, LONG_AFTER)
 OTHERS = {"fedavg": "FedAvg + update", "local": "alone"}
 LEGEND = (
-    "Differences are paired by split: mean ± 95 % interval over splits (± the same, corrected for "
-    "splits of the same patients). Shown is what the wider interval leaves no doubt of."
+    "Differences are paired by split: mean ± 95 % interval over splits (± the interval corrected "
+    "for splits that share patients). A difference is shown if the wider interval excludes 0."
 )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table with columns of equal width; all but the first are set to the right.
+    """Return a Markdown table; all columns but the first are aligned to the right.
 
     >>> print(table(["a", "b"], [["x", 10]]))
     | a |  b |
@@ -55,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def hospitals_table(pool: Pool) -> str:
-    """Who they are."""
+    """Return a table that describes the hospitals."""
     return table(
         ["hospital", "patients", "with disease", "values missing"],
         [
@@ -65,9 +65,11 @@ def hospitals_table(pool: Pool) -> str:
     )
 
 
-def federation_table(made: Mapping[str, Any], simulated: Mapping[str, Mapping[str, float]]) -> str:
-    """Every hospital's accuracy before and after it made the model its own."""
-    sites, again = made["sites"], made["again"]
+def federation_table(
+    results: Mapping[str, Any], simulated: Mapping[str, Mapping[str, float]]
+) -> str:
+    """Return a table of every hospital's accuracy before and after adaptation."""
+    sites, again = results["sites"], results["again"]
     rows = [
         [
             name + (" (joined later)" if name == hospitals.LATE else ""),
@@ -80,7 +82,7 @@ def federation_table(made: Mapping[str, Any], simulated: Mapping[str, Mapping[st
     after = f"after {sites[hospitals.LATE]['steps']} steps"
     return "\n\n".join([
         table(["hospital", "adapts on", "scored on", "before", after], rows),
-        f"{again['site']} once more, by itself, with {again['steps']} steps: "
+        f"{again['site']} again, on its own, with {again['steps']} steps: "
         f"{100 * again['accuracy_after']:.1f} %.",
         _agreement(sites, simulated),
     ])  # fmt: skip
@@ -93,18 +95,18 @@ def _agreement(
         abs(one[column] - sites[name][column]) for name, one in simulated.items() for column in one
     )
     same = "A simulation of the same hospitals, files and draws gives the same accuracies"
-    return same + ("." if apart < 5e-4 else f", but for {100 * apart:.1f} points at most.")
+    return same + ("." if apart < 5e-4 else f", except for at most {100 * apart:.1f} points.")
 
 
 def methods_table(found: Sequence[Trial], few_steps: int) -> str:
-    """Accuracies of every way at every hospital, and mean losses, ± 95 % interval over splits."""
+    """Return every method's accuracies by hospital and mean losses, ± 95 % interval over splits."""
     names = sorted({one.hospital for one in found})
     head, parts = _head(few_steps), []
     for role, title in ROLES.items():
         rows = [[name or "mean", *_means(found, role, accuracy, name)] for name in (*names, None)]
         parts.append(f"{title}; accuracy, %:\n\n{table(['hospital', *head], rows)}")
     losses = [
-        [role, *(f"{one.mean:.3f} ± {one.ci95:.3f}" for one in _means(found, role, loss))]
+        [role, *(f"{one.mean:.3f} ± {one.over_splits:.3f}" for one in _means(found, role, loss))]
         for role in ROLES
     ]
     parts.append(f"Loss, mean over hospitals, nats:\n\n{table(['role', *head], losses)}")
@@ -125,7 +127,7 @@ def _means(
 
 
 def differences_table(found: Sequence[Trial], few_steps: int, hospital: str | None = None) -> str:
-    """Per-FedAvg minus the others, over all hospitals or at one."""
+    """Return a table of Per-FedAvg minus the others, over all hospitals or at one."""
     rows = []
     for role in ROLES:
         for other, label in OTHERS.items():
@@ -141,7 +143,7 @@ def differences_table(found: Sequence[Trial], few_steps: int, hospital: str | No
 
 
 def gains_table(found: Sequence[Trial], few_steps: int) -> str:
-    """What adaptation adds, over all hospitals."""
+    """Return a table of the accuracy that adaptation adds, over all hospitals."""
     rows = [
         [
             role,
@@ -160,7 +162,7 @@ def _interval(one: Difference, digits: int) -> str:
 
 
 def _verdict(right: Difference, cost: Difference) -> str:
-    """In words; a lower loss is better."""
+    """Say in words what is shown; a lower loss is better."""
     words = []
     for what, one, better in (("accuracy", right, 1), ("loss", cost, -1)):
         if one.shown:

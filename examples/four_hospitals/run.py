@@ -1,4 +1,4 @@
-"""Four hospitals: three train together, the fourth joins later, and was it worth it?
+"""Four hospitals: three train together, the fourth joins later. Was it worth it?
 
     python examples/four_hospitals/run.py            (six to seven minutes on two busy cores)
 
@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"four hospitals: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("four hospitals: interrupted; everything that was started has ended", file=sys.stderr)
+        print("four hospitals: interrupted; all processes have ended", file=sys.stderr)
         return 130
     return 0
 
@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def example(out: Path, part: str | None, splits: int) -> None:
-    """Carry out both parts, or one; print every table as soon as it is there."""
+    """Run both parts, or one; print every table as soon as it is ready."""
     refuse_unready(out, splits)
     import hospitals
     import result_tables
@@ -76,7 +76,7 @@ def example(out: Path, part: str | None, splits: int) -> None:
 
 
 def refuse_unready(out: Path, splits: int) -> None:
-    """Refuse what can be known to be wrong before anything is done."""
+    """Reject what can be known to be wrong before anything runs."""
     if splits < 2:
         raise ConfigError(f"--splits={splits} gives no interval; use at least 2")
     if find_spec("flwr") is None:
@@ -99,26 +99,26 @@ def federation(pool: Pool, out: Path) -> str:
 
 
 def comparison(pool: Pool, out: Path, splits: int) -> list[str]:
-    """Simulate; return accuracies, differences over all hospitals, and at each of them."""
+    """Simulate; return tables of accuracies, of differences, and of differences by hospital."""
     import hospitals
     import result_tables
     import trials
 
     plan = load_experiment(hospitals.EXPERIMENT, [])
-    found = trials.measure(pool, plan, range(splits), progress(f"of {splits} splits compared"))
-    write_json(out / "comparison.json", trials.as_table(found))
+    results = trials.measure(pool, plan, range(splits), progress(f"of {splits} splits compared"))
+    write_json(out / "comparison.json", trials.as_table(results))
     steps = plan.evaluation.adapt_steps
     each = [
-        f"Only at {name}:\n\n{result_tables.differences_table(found, steps, name)}"
+        f"Only at {name}:\n\n{result_tables.differences_table(results, steps, name)}"
         for name in pool.owner_names
     ]
     return [
-        result_tables.methods_table(found, steps),
+        result_tables.methods_table(results, steps),
         "\n\n".join(
             [
                 result_tables.LEGEND,
-                result_tables.differences_table(found, steps),
-                result_tables.gains_table(found, steps),
+                result_tables.differences_table(results, steps),
+                result_tables.gains_table(results, steps),
             ]
         ),
         "\n\n".join(each),
@@ -136,12 +136,12 @@ def progress(what: str) -> Callable[[int], None]:
 
 
 def on_stop(number: int, frame: FrameType | None) -> None:
-    """Stop also where a shell made us ignore Ctrl-C, as in the background."""
+    """Stop on Ctrl-C, even if the shell set it to be ignored, as for background jobs."""
     raise KeyboardInterrupt
 
 
 def say(text: str) -> None:
-    """Print a result, set apart from the progress around it."""
+    """Print a result, with an empty line before it."""
     print(f"\n{text}", flush=True)
 
 

@@ -1,14 +1,15 @@
-"""Is it worth it? Every hospital in turn joins later; many splits, three ways, paired differences.
+"""Is it worth it? Each hospital in turn joins later; many splits, three methods, paired by split.
 
-Three hospitals train by Per-FedAvg or by FedAvg and all four adapt, or each trains alone. The one
-that joins later is looked at with all its training patients and with its first twenty, as one that
-has just begun; after the few steps of adaptation that training prepared for, and after many. Every
-way gets sixteen tries for its options, again for every split and on that split's training patients
-only: within a split no patient is used both to choose and to score.
+Three hospitals train by Per-FedAvg or by FedAvg and all four adapt, or each trains alone. The late
+hospital is scored with all its training patients and with only the first twenty, like a hospital
+that has just begun; after the few adaptation steps that training prepares for, and after many.
+Every method gets sixteen tries for its options in every split, on the training patients of that
+split only: within a split no patient is used both to choose and to score.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,26 +24,32 @@ from headstart.data._federated import ClientData, FederatedDataset
 from headstart.data._schema import Schema
 from headstart.errors import DivergedError
 from headstart.records import half_width
-from studies.tuning import grid
 
 FEW = 20
 """Training patients of a hospital that has just begun."""
 MANY_STEPS = 50
-"""Adaptation steps of a hospital that takes its time."""
+"""Adaptation steps of a hospital that has enough time."""
 FOLDS = 4
 TEST_FRACTION = 0.2
 FEDERATED = ("per-fedavg", "fedavg")
-TRIES = grid(inner_lr=[0.01, 0.03, 0.1, 0.3], local_lr=[0.01, 0.03, 0.1, 0.3])
-TRIES_ALONE = grid(local_lr=[0.003, 0.01, 0.03, 0.1], rounds=[2, 8, 32, 128])
-"""128 rounds of one gradient a step cost what Per-FedAvg's 8 do: with ν = 5 its steps cost 16."""
 
 Options = dict[str, float]
+RATES, RATES_ALONE, ROUNDS_ALONE = (0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03, 0.1), (2, 8, 32, 128)
+TRIES: list[Options] = [
+    {"inner_lr": inner, "local_lr": local} for inner, local in itertools.product(RATES, RATES)
+]
+TRIES_ALONE: list[Options] = [
+    {"local_lr": local, "rounds": rounds}
+    for local, rounds in itertools.product(RATES_ALONE, ROUNDS_ALONE)
+]
+"""128 rounds with one gradient per step cost as much as 8 of Per-FedAvg, whose steps cost 16."""
+
 Numbers = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One hospital, one split, one way: accuracy and loss on its held-out patients."""
+    """One hospital, one split, one method: accuracy and loss on its held-out patients."""
 
     seed: int
     way: str
@@ -50,9 +57,9 @@ class Trial:
     hospital: str
     role: str
     """known: trained with the others; new: joined later; few: joined later, with few patients.
-    Who is alone is "own" with all patients, or few."""
+    A hospital that trains alone is "own" with all its patients, or "few"."""
     accuracy: Numbers
-    """Before adaptation, after it, and after many steps of it."""
+    """Before adaptation, after it, and after many adaptation steps."""
     loss: Numbers
     options: Options
 
@@ -60,25 +67,26 @@ class Trial:
 def measure(
     pool: Pool, plan: Experiment, seeds: Sequence[int], advanced: Callable[[int], None]
 ) -> list[Trial]:
-    """All ways on all splits; ``advanced`` hears how many are done."""
-    found: list[Trial] = []
+    """Run all methods on all splits; ``advanced`` is called with the number of splits done."""
+    trials: list[Trial] = []
     for count, seed in enumerate(seeds, 1):
         split = pool.split(seed=seed, test_fraction=TEST_FRACTION)
         parts = [split.client(n) for n in range(split.clients)]
-        found += measure_alone(parts, pool.schema, plan, seed)
+        trials += measure_alone(parts, pool.schema, plan, seed)
         for late in parts:
-            found += measure_with_late(parts, late, pool.schema, plan, seed)
+            trials += measure_with_late(parts, late, pool.schema, plan, seed)
         advanced(count)
-    return found
+    return trials
 
 
 def measure_with_late(
     parts: Sequence[ClientData], late: ClientData, schema: Schema, plan: Experiment, seed: int
 ) -> list[Trial]:
-    """The others train, with the best options for each way; scores of all.
+    """Train the others with the best options for each method, and score all hospitals.
 
-    Everybody's beginnings stand last, also those that are not looked at: so the arrays have the
-    same size whoever is late, and nothing is compiled again.
+    The data end with the first few patients of every hospital, though only those of the late one
+    are scored. So the arrays have the same size whichever hospital is late, and nothing is
+    compiled again.
     """
     known = [part for part in parts if part is not late]
     data = hospitals.together([*known, late, *map(first_few, parts)], schema, known=len(known))
@@ -97,44 +105,44 @@ def measure_with_late(
 
 
 def first_few(part: ClientData) -> ClientData:
-    """The hospital with its first training patients only, and the same ones to score on."""
+    """Return the hospital with its first training patients only, and all its test patients."""
     return replace(part, x_train=part.x_train[:FEW], y_train=part.y_train[:FEW])
 
 
 def choose_options(data: FederatedDataset, plan: Experiment, way: str, seed: int) -> Options:
-    """The try with the least loss after adaptation, at the hospitals that train.
+    """Return the try with the least loss after adaptation, at the hospitals that train.
 
-    Loss and not accuracy: with so few patients to judge by, many tries are equally accurate.
+    Loss and not accuracy: with so few patients, many tries are equally accurate.
     """
     tuning, steps = data.for_tuning(), [plan.evaluation.adapt_steps]
 
-    def judged(options: Options) -> float:
+    def mean_loss(options: Options) -> float:
         try:
-            found = float(np.mean(scores(tuning, plan, way, options, seed, steps)[1]))
+            loss = float(np.mean(scores(tuning, plan, way, options, seed, steps)[1]))
         except DivergedError:
             return np.inf
-        return found if np.isfinite(found) else np.inf
+        return loss if np.isfinite(loss) else np.inf
 
-    return min(TRIES, key=judged)
+    return min(TRIES, key=mean_loss)
 
 
 def scores(
     data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int,
     steps: list[int],
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Accuracy and loss of every hospital after training and so many steps of adaptation."""
+    """Return accuracy and loss of every hospital after training and these adaptation steps."""
     simulation = build_simulation(data, plan, way, options, seed)
     done = simulation.advance(simulation.start(), plan.rounds)
-    found = simulation.evaluate(done, steps, most=max(steps))
-    return found.values["accuracy"][:, steps], found.loss[:, steps]
+    scored = simulation.evaluate(done, steps, most=max(steps))
+    return scored.values["accuracy"][:, steps], scored.loss[:, steps]
 
 
 def measure_alone(
     parts: Sequence[ClientData], schema: Schema, plan: Experiment, seed: int
 ) -> list[Trial]:
-    """Each hospital trains alone with the options best for itself, or learns nothing.
+    """Train each hospital alone with its own best options; also score a guess without learning.
 
-    Its tries are judged by cross-validation: a quarter of twenty patients alone could not tell.
+    The tries are compared by cross-validation: a quarter of twenty patients is too few.
     """
     everyone = [*parts, *map(first_few, parts)]
     folds = [
@@ -153,16 +161,16 @@ def measure_alone(
 
 
 def guess(part: ClientData, role: str, seed: int) -> Trial:
-    """Nothing learned but how common the disease is: everybody gets the commoner diagnosis."""
+    """Score a guess: everyone gets the more common diagnosis of the hospital."""
     counts = np.bincount(part.y_train, minlength=2)
     right = float(np.mean(part.y_test == counts.argmax()))
-    # One more of each: a hospital that has seen no healthy patient yet does not rule them out.
+    # One more of each: a hospital without a healthy patient so far does not rule them out.
     loss = float(-np.mean(np.log((counts + 1) / (counts.sum() + 2))[part.y_test]))
     return Trial(seed, "guess", part.name, role, three(right), three(loss), {})
 
 
 def rotate(part: ClientData, fold: int) -> ClientData:
-    """Another quarter of the training patients last: ``for_tuning`` keeps the last one aside."""
+    """Move another quarter of the training patients to the end, which ``for_tuning`` holds out."""
     shift = round(len(part.y_train) * fold / FOLDS)
     return replace(
         part, x_train=np.roll(part.x_train, shift, axis=0), y_train=np.roll(part.y_train, shift)
@@ -170,7 +178,7 @@ def rotate(part: ClientData, fold: int) -> ClientData:
 
 
 def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy and loss for each try and hospital; longer training goes on from shorter."""
+    """Return accuracy and loss for each try and hospital; longer training resumes shorter."""
     found = []
     for number, options in enumerate(TRIES_ALONE):
         if number == 0 or options["local_lr"] != TRIES_ALONE[number - 1]["local_lr"]:
@@ -187,7 +195,7 @@ def alone(data: FederatedDataset, plan: Experiment, seed: int) -> tuple[np.ndarr
 def build_simulation(
     data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int
 ) -> Simulation:
-    """The plan's model and sizes with another algorithm; everybody takes part in every round."""
+    """Build the plan with another method and options; all hospitals take part in every round."""
     shared = {key: plan.algorithm[key] for key in ("local_steps", "batch_size", "inner_lr")}
     own = dict(plan.algorithm) if way == "per-fedavg" else shared
     algorithm = build_algorithm({**own, **options, "name": way})
@@ -195,7 +203,7 @@ def build_simulation(
 
 
 def three(values: np.ndarray | float) -> Numbers:
-    """Three plain numbers; of one, three times the same: who is alone does not adapt."""
+    """Return three plain numbers; repeat a single one, for hospitals that do not adapt."""
     before, after, long_after = np.broadcast_to(values, 3)
     return float(before), float(after), float(long_after)
 
@@ -205,19 +213,19 @@ BEFORE, AFTER, LONG_AFTER = range(3)
 
 
 def accuracy(when: int) -> Get:
-    """In percent."""
+    """Return a function that reads a trial's accuracy, in percent."""
     return lambda one: 100 * one.accuracy[when]
 
 
 def loss(when: int) -> Get:
-    """Cross-entropy in nats: what a wrong probability costs, also where the answer is right."""
+    """Return a function that reads a trial's cross-entropy, in nats."""
     return lambda one: one.loss[when]
 
 
 def by_split(
     found: Sequence[Trial], way: str, role: str, get: Get, hospital: str | None = None
 ) -> np.ndarray:
-    """One number per split: the mean over the hospitals, and over who joined later."""
+    """Return one number per split: the mean over hospitals, and over which of them is late."""
     if way not in FEDERATED and role != "few":
         role = "own"
     values: dict[int, list[float]] = {}
@@ -228,14 +236,14 @@ def by_split(
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A difference paired by split, with half the widths of two 95 % intervals of its mean."""
+class Mean:
+    """A mean over splits, with half the width of its 95 % interval."""
 
     values: Sequence[float]
 
     @property
     def mean(self) -> float:
-        """Over splits."""
+        """The mean over splits."""
         return float(np.mean(self.values))
 
     @property
@@ -244,9 +252,18 @@ class Difference:
         width = half_width(self.values)
         return np.inf if width is None else width
 
+    def __str__(self) -> str:
+        """Format as ``81.3 ± 0.4``."""
+        return f"{self.mean:.1f} ± {self.over_splits:.1f}"
+
+
+@dataclass(frozen=True)
+class Difference(Mean):
+    """A difference paired by split, with two 95 % intervals of its mean."""
+
     @property
     def corrected(self) -> float:
-        """For splits of the same patients, σ²/n becomes σ²(1/n + test/train).
+        """For splits that share patients, σ²/n becomes σ²(1/n + test/train).
 
         Nadeau & Bengio, Inference for the generalization error, Machine Learning 52 (2003).
         """
@@ -255,24 +272,24 @@ class Difference:
 
     @property
     def shown(self) -> bool:
-        """Whether the wider interval leaves out 0."""
+        """Whether the wider interval excludes 0."""
         return abs(self.mean) > self.corrected
 
 
 def difference(
     found: Sequence[Trial], other: str, role: str, get: Get, hospital: str | None = None
 ) -> Difference:
-    """Per-FedAvg minus another way, paired by split."""
+    """Return Per-FedAvg minus another method, paired by split."""
     ours = by_split(found, "per-fedavg", role, get, hospital)
     return Difference((ours - by_split(found, other, role, get, hospital)).tolist())
 
 
 def gain(found: Sequence[Trial], way: str, role: str, when: int) -> Difference:
-    """What adaptation adds to a way's accuracy, in points."""
+    """Return what adaptation adds to a method's accuracy, in points."""
     after, before = (by_split(found, way, role, accuracy(w)) for w in (when, BEFORE))
     return Difference((after - before).tolist())
 
 
 def as_table(found: Sequence[Trial]) -> list[dict[str, Any]]:
-    """For JSON."""
+    """Return the trials as tables for a JSON file."""
     return [vars(one) for one in found]

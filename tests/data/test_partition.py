@@ -106,7 +106,7 @@ def test_class_groups_need_ten_classes(labels: np.ndarray, message: str) -> None
 
 
 def test_a_for_test_examples_needs_such() -> None:
-    with pytest.raises(ConfigError, match="a_test=2 needs a source with test examples"):
+    with pytest.raises(ConfigError, match="a_test=2 needs a source that has its own test examples"):
         deal(class_groups(clients=4, a_test=2))
 
 

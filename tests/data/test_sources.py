@@ -198,7 +198,7 @@ def test_cifar_in_every_form(root: Path, form: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "0 bytes are no multiple"),
+        (b"", "0 bytes are not a multiple"),
         (makers.cifar_batch(2)[:-1], "cut short or damaged"),
         (b"\x0a" + makers.cifar_batch(1)[1:], "outside 0 … 9"),
     ],

@@ -350,7 +350,7 @@ def test_what_fails_leaves_nothing_behind(tmp_path: Path, small: FederatedDatase
     empty.mkdir()
     for folder in (tmp_path / "s", empty):
         with (
-            pytest.raises(DataError, match=r"x.npy: a part has numbers of kind float64"),
+            pytest.raises(DataError, match=r"x.npy: a part has numbers of type float64"),
             StoreWriter(folder, small.schema) as writer,
         ):
             writer.add(small)
@@ -425,7 +425,7 @@ def test_nothing_is_written_over(tmp_path: Path, store: Path, small: FederatedDa
 def test_folders_that_are_no_store(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist or is not a folder"):
         open_store(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"holds no store\.json; make such a data set with"):
+    with pytest.raises(DataError, match=r"holds no store\.json; create a data set with"):
         open_store(tmp_path)
     assert not is_store(tmp_path) and not is_store(Path("a\0b")) and not is_store(Path("x" * 5000))
 

@@ -132,9 +132,9 @@ def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty; it needs a first line"),
+        ("", "is empty; its first line must name the columns"),
         ("a,label\n", "has no example"),
-        ("a,b\n1,2\n", "no column 'label'; name the one .* data.label .*'a', 'b'"),
+        ("a,b\n1,2\n", "no column 'label'; set data.label to .* labels .*'a', 'b'"),
         ("a,a,label\n1,2,x\n", "two columns 'a'"),
         ("a,label\n1,x\n2\n", "line 3 has 1 cells, the header 2"),
         ("a,label\n1,x,3\n", "line 2 has 3 cells"),
@@ -143,7 +143,7 @@ def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> N
         ("a,label\n1,x\nnan,y\n", "line 3 column 'a' is not a finite number"),
         ("a,label\n1e60,x\n1,y\n", "line 2 column 'a' is not a finite number"),
         ("a,label\n1,x\n2, \n", "line 3 has an empty label"),
-        ("label\nx\ny\n", "no feature beside 'label'"),
+        ("label\nx\ny\n", "no feature besides 'label'"),
         ("a,label\n1,x\n2,x\n", "every label is 'x'"),
         ("a,label\n1,0.5\n2,0.7\n", "labels such as 0.5, .*set objective.name='regression'"),
         ("a,label\n1,x\x00\n2,\x00\n", "a.csv"),
@@ -160,7 +160,7 @@ def test_bad_csv(tmp_path: Path, text: str, message: str) -> None:
     ("second", "message"),
     [
         ("a,label\n1,x\n", "b.csv has no column 'c', which .*a.csv has"),
-        ("a,c,d,label\n1,2,3,x\n", "b.csv has a column 'd', which .*a.csv has not"),
+        ("a,c,d,label\n1,2,3,x\n", "b.csv has a column 'd', which .*a.csv does not have"),
     ],
 )
 def test_columns_must_agree(tmp_path: Path, second: str, message: str) -> None:
@@ -189,7 +189,7 @@ def test_bad_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_table(tmp_path / "a.csv")
     write(tmp_path, a="a,label\n1,x\n2,y\n", b="a,client,label\n1,,x\n2,q,y\n")
-    with pytest.raises(DataError, match=r"no column 'client'; name .* data.client"):
+    with pytest.raises(DataError, match=r"no column 'client'; set data.client to the column"):
         read_table(tmp_path / "a.csv")
     with pytest.raises(DataError, match="line 2 has an empty client"):
         read_table(tmp_path / "b.csv")
@@ -325,7 +325,7 @@ def test_examples_are_matched_by_name(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("age,label\n1,yes\n", "no column 'pulse', which the model's data has"),
-        ("age,pulse,extra,label\n1,2,3,yes\n", "column 'extra', which the model's data has not"),
+        ("age,pulse,extra,label\n1,2,3,yes\n", "'extra', which the model's data does not have"),
         ("age,pulse,label\n1,2,maybe\n", "line 2 has label 'maybe', which .* it knows no, yes"),
         ("age,pulse,label\n1,2,2\n", "line 2 has label '2'"),
     ],

@@ -90,7 +90,7 @@ def test_a_site_reads_the_patients_it_was_given(
 
 def test_a_site_file_of_another_form_is_refused(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text('name = "cleveland"\n')
-    with pytest.raises(DataError, match="0 lines that begin with 'data ='; not 1"):
+    with pytest.raises(DataError, match="0 lines that begin with 'data =', not 1"):
         hospitals.write_patients(pool, "cleveland", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Data of many clients: sources, partitions, the user's own files.
+"""Data of many clients: sources, partitions and the user's own files.
 
 >>> from headstart import data
 >>> digits = data.load("digits").split(data.class_groups(clients=20), new_clients=4, seed=0)
@@ -60,7 +60,7 @@ __all__ = [
 
 
 def load(name: str) -> Pool:
-    """The examples of a source by its name; ``SOURCES`` lists them.
+    """Return the examples of a source by its name; ``SOURCES`` lists them.
 
     >>> load("digits").x.shape
     (1797, 8, 8, 1)

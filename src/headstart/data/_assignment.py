@@ -17,34 +17,34 @@ class ClassDealer:
         self.rows, self.rng, self.assigned = rows, rng, 0
 
     def draw(self, k: int) -> np.ndarray:
-        """The next k examples for one client."""
-        fresh = self.rows[self.assigned : self.assigned + k]
-        before = self.rows[: self.assigned]
-        self.assigned += len(fresh)
-        again = self.rng.permutation(before)[: k - len(fresh)]
-        short = k - len(fresh) - len(again)
-        twice = self.rng.choice(self.rows, short) if short else self.rows[:0]
-        return np.concatenate([fresh, again, twice])
+        """Return the next k examples for one client."""
+        unused = self.rows[self.assigned : self.assigned + k]
+        already_assigned = self.rows[: self.assigned]
+        self.assigned += len(unused)
+        reused = self.rng.permutation(already_assigned)[: k - len(unused)]
+        still_missing = k - len(unused) - len(reused)
+        repeated = self.rng.choice(self.rows, still_missing) if still_missing else self.rows[:0]
+        return np.concatenate([unused, reused, repeated])
 
 
 def rows_by_class(labels: np.ndarray, rng: np.random.Generator) -> Rows:
-    """The rows of each class there is, in random order."""
+    """Return the rows of each class that occurs, in random order."""
     if labels.ndim != 1:
         raise ConfigError("partition by class needs one label per example; use natural or iid")
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
 def deal_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Rows:
-    """Give client i ``counts[i, c]`` examples of class c, none to two clients."""
+    """Give client i ``counts[i, c]`` examples of class c; no two clients share an example."""
     parts = []
     for c in range(counts.shape[1]):
         rows = rng.permutation(np.flatnonzero(labels == c))
         parts.append(np.split(rows, np.cumsum(counts[:, c]))[:-1])
-    return [np.concatenate(own) for own in zip(*parts, strict=True)]
+    return [np.concatenate(client_rows) for client_rows in zip(*parts, strict=True)]
 
 
 def draw_shares(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray:
-    """A draw of Dir(α, …, α) that survives an α at which floating point does not."""
+    """Draw from Dir(α, …, α), also where α is too small or too large for floating point."""
     with np.errstate(all="ignore"):
         share = rng.dirichlet(np.full(size, alpha))
     if np.isfinite(share).all() and share.sum() > 0:
@@ -56,7 +56,7 @@ def draw_shares(alpha: float, size: int, rng: np.random.Generator) -> np.ndarray
 def refuse_too_many_clients(
     clients: int, labels: np.ndarray, each: int = 2, option: str = ""
 ) -> None:
-    """Every client needs examples for two splits; say so before memory is asked for."""
+    """Refuse more clients than the examples can serve, before memory is allocated for them."""
     most = len(labels) // each
     if clients > most:
         also = f" or less {option} than {each}" if option and each > 2 else ""

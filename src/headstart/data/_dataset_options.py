@@ -28,7 +28,7 @@ class DataOptions:
     path: str | None = None
     """A folder with a file per client, a table with a column that names the client, or a store."""
     given: str | None = None
-    """A description of data that were given from Python: they cannot be built from a file."""
+    """A description of data passed in from Python, which cannot be built from a file."""
     stored: bool | None = None
     """Whether the path is a store; by default, whether it looks like one."""
     partition: str | None = None
@@ -44,21 +44,21 @@ class DataOptions:
     classes: int | None = None
     standardize: bool = False
     own_labels: bool = False
-    """Every client names the classes in its own way."""
+    """Rename the classes of each client by a random permutation."""
 
 
 _SHARED = tuple(f.name for f in dataclasses.fields(DataOptions))
 _OWN_FILES = ("label", "client", "features", "drop", "classes", "standardize", "stored")
 """Options that only make sense for the user's own files."""
 _STORE = ("path", "stored")
-"""Options of a data set that is split already."""
+"""Options of a data set that is already split."""
 
 Plan = Partition | Maker
 """The origin of clients: assigned from a pool, or generated."""
 
 
 def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with every default filled in; options that stay open (None) are absent.
+    """Return the table with every default filled in, without the options that stay open (None).
 
     >>> resolve_data_options({"source": "digits", "test_fraction": 0.25})["clients"]
     20
@@ -66,20 +66,20 @@ def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
     True
     """
     shared, plan = _parse(table)
-    found = options.to_table(shared)
+    resolved = options.to_table(shared)
     if shared.given is not None:
         return {"given": shared.given}
     if shared.stored:
-        return {key: found[key] for key in _STORE}
-    own = shared.path is not None
-    kept = {key: value for key, value in found.items() if own or key not in _OWN_FILES}
-    return kept | options.to_table(plan)
+        return {key: resolved[key] for key in _STORE}
+    if shared.path is None:
+        resolved = {key: value for key, value in resolved.items() if key not in _OWN_FILES}
+    return resolved | options.to_table(plan)
 
 
 def build_dataset(
     table: Mapping[str, Any], *, seed: int, target: Target = "class"
 ) -> FederatedDataset:
-    """The data set a ``[data]`` table describes; the seed alone decides what is random.
+    """Build the data set that a ``[data]`` table describes; all randomness comes from the seed.
 
     ``target`` says how labels of the user's own files are read.
     """
@@ -87,10 +87,10 @@ def build_dataset(
     if shared.given is not None:
         raise ConfigError(
             f"the data of this run ({shared.given}) were given from Python and cannot be built "
-            "from its configuration; give them again: data=…"
+            "from its configuration; pass them again: data=…"
         )
     if shared.stored:
-        return open_store(_expanded(str(shared.path)))
+        return open_store(_expand_path(str(shared.path)))
     data = _split(shared, plan, seed, target)
     return data.with_own_labels(seed) if shared.own_labels else data
 
@@ -98,77 +98,77 @@ def build_dataset(
 def _split(shared: DataOptions, plan: Plan, seed: int, target: Target) -> FederatedDataset:
     new, fraction, least = shared.new_clients, shared.test_fraction, shared.min_examples
     if isinstance(plan, Maker):
-        with _named():
+        with _prefix_option_names():
             return plan.dataset(new_clients=new or 0, test_fraction=fraction, seed=seed)
-    pool = _pool(shared, target)
-    with _named():
+    pool = _load_pool(shared, target)
+    with _prefix_option_names():
         return pool.split(
             plan, new_clients=new, test_fraction=fraction, min_examples=least, seed=seed
         )
 
 
 def _parse(table: Mapping[str, Any]) -> tuple[DataOptions, Plan]:
-    """Both halves of the table, checked, with the defaults that depend on one another."""
+    """Parse and check both halves of the table, and fill in the defaults that depend on others."""
     given = {key: value for key, value in table.items() if value is not None}
-    maker = _maker(given.get("source"))
-    own = option_names(maker) if maker else []
-    first = {key: given[key] for key in _SHARED if key in given and key not in own}
-    shared = options.build_from_table(DataOptions, first, "data")
+    maker = _find_maker(given.get("source"))
+    maker_options = option_names(maker) if maker else []
+    shared_table = {k: given[k] for k in _SHARED if k in given and k not in maker_options}
+    shared = options.build_from_table(DataOptions, shared_table, "data")
     if shared.given is not None:
         options.refuse_unknown(given, ("given",), "data")
         return shared, Natural()
     if shared.source is None and shared.path is None:
         shared = dataclasses.replace(shared, source="digits")
-    _check_origin(shared, first)
+    _check_origin(shared, shared_table)
     if shared.stored or (shared.stored is None and _holds_store(shared.path)):
-        _refuse_changes(given)
+        _refuse_splitting_store(given)
         return dataclasses.replace(shared, stored=True), Natural()
     name = shared.partition or _default_partition(shared)
     cls: type[Plan] = options.choose(PARTITIONS, name, "data.partition")
     if maker:
-        _refuse_dealing(shared)
+        _refuse_partitioning(shared)
         cls = maker
-    _refuse_strange(given, name, cls)
-    with _named():
+    _refuse_inapplicable(given, name, cls)
+    with _prefix_option_names():
         plan = options.build_from_table(
-            cls, {k: v for k, v in given.items() if k not in first}, "data"
+            cls, {k: v for k, v in given.items() if k not in shared_table}, "data"
         )
         check_split(shared.test_fraction, shared.min_examples, 0)
-    new = _new_clients(shared, plan)
+    new = _count_new_clients(shared, plan)
     return dataclasses.replace(shared, partition=name, new_clients=new), plan
 
 
-def _maker(source: Any) -> type[Maker] | None:
-    """What makes the clients of the source, if they are made."""
+def _find_maker(source: Any) -> type[Maker] | None:
+    """Return the class that generates the source's clients; None if they come from files."""
     return find_source(source, "data.source").maker if isinstance(source, str) else None
 
 
 def _holds_store(path: str | None) -> bool:
     try:
         return path is not None and is_store(Path(path).expanduser())
-    except RuntimeError:  # a home folder that is not there; said when the data are read
+    except RuntimeError:  # an unknown home folder; reported when the data are read
         return False
 
 
-def _refuse_changes(given: Mapping[str, Any]) -> None:
-    """Reject options that would split a store again: it is already split."""
+def _refuse_splitting_store(given: Mapping[str, Any]) -> None:
+    """Refuse options that would split a store again."""
     known = [*_SHARED, *(name for plan in _plans() for name in option_names(plan))]
     options.refuse_unknown(given, known, "data")
     for key in given:
         if key not in _STORE:
             raise ConfigError(
-                f"data.{key} cannot be set for {given['path']}: it holds a data set that is split "
-                "already (store.json); leave it out, or pack the original data again with it"
+                f"data.{key} cannot be set for {given['path']}: it holds a data set that is "
+                "already split (store.json); leave it out, or pack the original data again with it"
             )
 
 
-def _refuse_dealing(shared: DataOptions) -> None:
+def _refuse_partitioning(shared: DataOptions) -> None:
     for key in ("partition", "min_examples"):
         value = getattr(shared, key)
         if value not in (None, "natural"):
             raise ConfigError(
-                f"data.{key}={value!r} is not for data.source={shared.source!r}, which makes its "
-                "clients itself; leave it out"
+                f"data.{key}={value!r} does not apply to data.source={shared.source!r}, which "
+                "generates its clients; leave it out"
             )
 
 
@@ -201,17 +201,17 @@ def _default_partition(shared: DataOptions) -> str:
     return "natural" if own_clients else "class-groups"
 
 
-def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
+def _refuse_inapplicable(given: Mapping[str, Any], name: str, cls: type[Plan]) -> None:
     """Refuse options that do not apply, naming the partition or source they belong to."""
     known = [*_SHARED, *option_names(cls)]
     for key in given:
-        owners = [other for other, its in PARTITIONS.items() if key in option_names(its)]
+        owners = [other for other, part in PARTITIONS.items() if key in option_names(part)]
         if key not in known and owners:
             raise ConfigError(
                 f"data.{key} is not an option of partition {name!r}; it belongs to "
                 f"{', '.join(owners)} (set data.partition)"
             )
-        makers = [source for source, its in SOURCES.items() if key in option_names(its.maker)]
+        makers = [other for other, src in SOURCES.items() if key in option_names(src.maker)]
         if key not in known and makers:
             raise ConfigError(f"data.{key} is an option of data.source={makers[0]!r} only")
     source = given.get("source")
@@ -223,31 +223,31 @@ def _refuse_strange(given: Mapping[str, Any], name: str, cls: type[Plan]) -> Non
     options.refuse_unknown(given, known, "data")
 
 
-def _new_clients(shared: DataOptions, plan: Plan) -> int | None:
-    """The number of new clients as far as it is known before any data are read.
+def _count_new_clients(shared: DataOptions, plan: Plan) -> int | None:
+    """Return the number of new clients, or None if it depends on the data.
 
-    The embedded digits keep every fifth client out when no partition is named, so that the first
-    run of all shows what the method does for a client that was never there.
+    The built-in digits keep one client in five out of training when no partition is named, so that
+    a user's first run shows what the method does for a client that was not in training.
     """
     clients = getattr(plan, "clients", None)
     new = shared.new_clients
     if new is None and clients is not None:
-        first_run = shared.source == "digits" and shared.partition is None
-        new = clients // 5 if first_run else 0
+        by_default = shared.source == "digits" and shared.partition is None
+        new = clients // 5 if by_default else 0
     if new is not None and (new < 0 or (clients is not None and new >= clients)):
         most = "" if clients is None else f" and less than data.clients={clients}"
         raise ConfigError(f"data.new_clients={new} must be at least 0{most}")
     return new
 
 
-def _pool(shared: DataOptions, target: Target) -> Pool:
+def _load_pool(shared: DataOptions, target: Target) -> Pool:
     if shared.path is None:
         return find_source(str(shared.source), "data.source").load()
     from headstart.data._table_files import Columns
     from headstart.data._user_data import read_path
 
     return read_path(
-        _expanded(shared.path),
+        _expand_path(shared.path),
         Columns(shared.label, shared.client, shared.features or (), shared.drop or ()),
         natural=shared.partition == "natural",
         classes=shared.classes,
@@ -256,16 +256,16 @@ def _pool(shared: DataOptions, target: Target) -> Pool:
     )
 
 
-def _expanded(path: str) -> Path:
+def _expand_path(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ConfigError(f"data.path={path!r} names a home folder that is not there") from None
+        raise ConfigError(f"data.path={path!r} names a home folder that does not exist") from None
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """Messages of parts that do not know of the table name their option as ``data.…``."""
+def _prefix_option_names() -> Iterator[None]:
+    """Name options as ``data.…`` in the messages of code that does not know the table."""
     try:
         yield
     except ConfigError as error:

@@ -10,7 +10,7 @@ from headstart.data._federated import FederatedDataset
 
 
 def describe(data: FederatedDataset) -> dict[str, Any]:
-    """Clients, their sizes and how many classes they hold, fit for JSON.
+    """Summarise clients, their sizes and how many classes they hold; the result is plain JSON.
 
     >>> import headstart.data
     >>> headstart.data.describe(headstart.data.load("digits").split())["classes_per_client"]
@@ -23,37 +23,37 @@ def describe(data: FederatedDataset) -> dict[str, Any]:
         "new_clients": data.new_clients,
         "examples": len(data.y),
         "shape": list(data.schema.shape),
-        **_labels(data),
-        "train_examples": _spread(data.train_counts),
-        "held_out_examples": _spread(data.test_counts),
-        **_held(data),
+        **_describe_labels(data),
+        "train_examples": _summarize_counts(data.train_counts),
+        "held_out_examples": _summarize_counts(data.test_counts),
+        **_describe_holdings(data),
         "columns": describe_columns(data),
     }
 
 
-def _labels(data: FederatedDataset) -> dict[str, Any]:
-    """How many classes or labels there are, or between what numbers the labels lie."""
+def _describe_labels(data: FederatedDataset) -> dict[str, Any]:
+    """Return the number of classes or labels, or the range of labels that are numbers."""
     if data.schema.target == "number":
-        return {"label": _range(data.y)}
+        return {"label": _summarize_numbers(data.y)}
     return {"classes" if data.schema.target == "class" else "labels": data.schema.classes}
 
 
-def _held(data: FederatedDataset) -> dict[str, Any]:
+def _describe_holdings(data: FederatedDataset) -> dict[str, Any]:
     if data.schema.target == "class":
-        return {"classes_per_client": _spread(_classes_held(data))}
+        return {"classes_per_client": _summarize_counts(_count_classes_held(data))}
     if data.schema.target == "labels":
         held = [np.count_nonzero(data.classes_of(client)) for client in range(data.clients)]
-        return {"labels_per_client": _spread(np.array(held))}
+        return {"labels_per_client": _summarize_counts(np.array(held))}
     return {}
 
 
-def _range(values: np.ndarray) -> dict[str, float]:
+def _summarize_numbers(values: np.ndarray) -> dict[str, float]:
     low, middle, high = np.percentile(values, (0, 50, 100)).tolist()
     return {"min": low, "median": middle, "max": high}
 
 
 def describe_columns(data: FederatedDataset) -> list[dict[str, Any]]:
-    """Every named column that a model will see, with its range; empty where there are no names."""
+    """List every named column that a model sees, with its range; empty if columns have no names."""
     names = data.schema.feature_names
     if not names:
         return []
@@ -64,7 +64,7 @@ def describe_columns(data: FederatedDataset) -> list[dict[str, Any]]:
 
 
 def count_classes(data: FederatedDataset) -> list[dict[str, Any]]:
-    """One row per client: name, new or known, sizes of the splits, labels of each class."""
+    """List each client's name, whether it is new, the sizes of its splits and its class counts."""
     return [
         {
             "client": client,
@@ -78,21 +78,22 @@ def count_classes(data: FederatedDataset) -> list[dict[str, Any]]:
     ]
 
 
-def _classes_held(data: FederatedDataset) -> np.ndarray:
-    """How many classes each client holds; a thousand clients at a time, since they may be many."""
+def _count_classes_held(data: FederatedDataset) -> np.ndarray:
+    """Count the classes that each client holds, a thousand clients at a time to bound memory."""
     held = np.zeros(data.clients, np.int64)
     for first in range(0, data.clients, 1000):
         last = min(first + 1000, data.clients)
         labels = data.y[int(data.offsets[first]) : int(data.offsets[last])]
-        each = labels.size // len(labels)
-        owner = np.repeat(np.arange(last - first), np.diff(data.offsets[first : last + 1]) * each)
+        labels_per_example = labels.size // len(labels)
+        sizes = np.diff(data.offsets[first : last + 1]) * labels_per_example
+        owner = np.repeat(np.arange(last - first), sizes)
         seen = np.zeros((last - first, data.schema.classes), bool)
         seen[owner, np.ravel(labels)] = True
         held[first:last] = seen.sum(axis=1)
     return held
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
+def _summarize_counts(values: np.ndarray) -> dict[str, float]:
     middle = float(np.median(values))
     return {
         "min": int(values.min()),

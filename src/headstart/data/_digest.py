@@ -1,8 +1,8 @@
-"""Fingerprints of data sets, made so that they can be computed while the data are written.
+"""Fingerprints of data sets that can be computed while the data are written.
 
-Each array has a digest of its own bytes; the fingerprint of a data set is the digest of a card that
-names all of them, the schema and the new clients. So four files can grow side by side, and a card
-that was edited is found out without reading the arrays.
+Each array has a digest of its bytes. The fingerprint of a data set is the digest of a card that
+lists these digests, the schema and the new clients. Four files can therefore grow side by side, and
+an edited card is detected without reading the arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 PIECE = 1 << 24
-"""Bytes of an array looked at in one go: enough to be fast, little beside any data set."""
+"""Bytes of an array read at a time: enough to be fast, small compared with any data set."""
 
 
 @dataclass(frozen=True)
 class ArrayCard:
-    """What an array is: its kind of numbers, its shape and the digest of its bytes."""
+    """Type, shape and digest of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class ArrayCard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers themselves."""
+        """Size of the array in bytes, without a file header."""
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
@@ -45,11 +45,11 @@ def iterate_pieces(array: np.ndarray, size: int = PIECE) -> Iterator[tuple[int, 
     step = max(1, size // max(1, row))
     for first in range(0, len(array), step):
         yield first, array[first : first + step]
-        _give_back(array)
+        _release_pages(array)
 
 
-def _give_back(array: np.ndarray) -> None:
-    """Release the pages of a read-only memory map: they stay in memory until then."""
+def _release_pages(array: np.ndarray) -> None:
+    """Release the pages of a read-only memory map, which otherwise stay in memory."""
     if not (isinstance(array, np.memmap) and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED")):
         return
     owner: object = array
@@ -60,7 +60,7 @@ def _give_back(array: np.ndarray) -> None:
 
 
 def build_array_card(array: np.ndarray) -> ArrayCard:
-    """The array's card, reading it piece by piece: it may be larger than memory."""
+    """Build the array's card piece by piece: the array may be larger than memory."""
     total = hashlib.sha256()
     for _, rows in iterate_pieces(array):
         total.update(np.ascontiguousarray(rows).data)
@@ -70,17 +70,17 @@ def build_array_card(array: np.ndarray) -> ArrayCard:
 def combine_digests(
     arrays: Mapping[str, ArrayCard], schema: Mapping[str, Any], new_clients: int
 ) -> str:
-    """The fingerprint of a data set from what its parts are."""
+    """Return the fingerprint of a data set from the cards of its arrays."""
     card = {
         "arrays": {name: asdict(array) for name, array in arrays.items()},
-        "schema": {key: _plain(value) for key, value in schema.items()},
+        "schema": {key: _normalize(value) for key, value in schema.items()},
         "new_clients": int(new_clients),
     }
     return hashlib.sha256(json.dumps(card, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
-    """Equal numbers as equal text: 1, 1.0 and NumPy's 1 are one number."""
+def _normalize(value: Any) -> Any:
+    """Make equal numbers equal text: 1, 1.0 and NumPy's 1 become the same."""
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [_normalize(v) for v in value]
     return value if isinstance(value, str) else float(value)

@@ -29,20 +29,20 @@ _BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError)
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a source: where it may lie, where it comes from, what is in it."""
+    """One file of a source: its name, where to look for it, where to download it, its digests."""
 
     folder: str
     name: str
-    """Name of the unpacked file; with .gz or .xz after it, it may be packed."""
+    """Name of the unpacked file; a packed file has .gz or .xz appended."""
     url: str = ""
     url_hash: str = ""
-    """Digest of what the address gives, as ``sha256:…`` or ``md5:…``."""
+    """Digest of the downloaded file, as ``sha256:…`` or ``md5:…``."""
     digest: str = ""
     """Digest of the unpacked content, in the same form."""
     archive: str = ""
     """Name of an archive that may hold the file."""
     places: tuple[str, ...] = ()
-    """Folders in which the operating system's packages put it."""
+    """Folders where packages of the operating system install it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,53 +52,53 @@ class DataFile:
 
 
 def cache() -> Path:
-    """The user's folder for downloaded data."""
+    """Return the user's folder for downloaded data."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("headstart")) / "data"
 
 
 def home(folder: str) -> Path:
-    """Where the user is asked to put files of this folder."""
-    named = os.environ.get(VARIABLE)
-    return (Path(named).expanduser() if named else cache()) / folder
+    """Return where the user should put the files of this folder."""
+    data_folder = os.environ.get(VARIABLE)
+    return (Path(data_folder).expanduser() if data_folder else cache()) / folder
 
 
 def find(file: DataFile) -> Path | None:
-    """The file on this machine, or None."""
+    """Return the path of the file on this machine, or None."""
     places = [home(file.folder), *map(Path, file.places), cache() / file.folder]
     paths = (place / name for place in places for name in file.names)
     return next((path for path in paths if path.is_file()), None)
 
 
 def get(files: Sequence[DataFile]) -> list[Path]:
-    """The files on this machine, downloaded if need be."""
+    """Return the paths of the files, downloading those that are missing."""
     missing = [file for file in files if find(file) is None]
     return [find(file) or _download(file, missing) for file in files]
 
 
 def read(files: Sequence[DataFile]) -> list[bytes]:
-    """The unpacked, checked content of each file."""
+    """Read each file, unpack it and check its digest."""
     paths = get(files)
-    archives = {path: _members(path) for path in set(paths) if path.name.endswith(_ARCHIVES)}
-    with ThreadPoolExecutor() as pool:  # unpacking leaves the interpreter free
-        return list(pool.map(lambda f, p: _content(f, p, archives.get(p)), files, paths))
+    archives = {path: _read_archive(path) for path in set(paths) if path.name.endswith(_ARCHIVES)}
+    with ThreadPoolExecutor() as pool:  # unpacking releases the interpreter lock
+        return list(pool.map(lambda f, p: _read_content(f, p, archives.get(p)), files, paths))
 
 
-def _content(file: DataFile, path: Path, members: dict[str, bytes] | None) -> bytes:
+def _read_content(file: DataFile, path: Path, members: dict[str, bytes] | None) -> bytes:
     if members is None:
-        content = _unpacked_before(file, path) or unpack(path)
+        content = _read_unpacked_copy(file, path) or unpack(path)
     elif file.name in members:
         content = members[file.name]
     else:
-        raise DataError(f"{path} does not hold {file.name}; download it again{_from(file)}")
+        raise DataError(f"{path} does not hold {file.name}; download it again{_from_where(file)}")
     if not _matches(file, content):
         raise DataError(
             f"{path} is not the official {file.name}, or damaged: its digest differs; "
-            f"download it again{_from(file)}"
+            f"download it again{_from_where(file)}"
         )
     if path.suffix == ".xz" and file.digest:
-        _remember(file, content)
+        _keep_unpacked_copy(file, content)
     return content
 
 
@@ -107,31 +107,31 @@ def _matches(file: DataFile, content: bytes) -> bool:
     return not digest or hashlib.new(kind, content, usedforsecurity=False).hexdigest() == digest
 
 
-def _unpacked_before(file: DataFile, path: Path) -> bytes | None:
-    """What :func:`_remember` put aside, if it is whole: unpacking .xz takes many times longer."""
-    kept = cache() / file.folder / file.name
-    if path.suffix != ".xz" or not file.digest or not kept.is_file():
+def _read_unpacked_copy(file: DataFile, path: Path) -> bytes | None:
+    """Return the cached unpacked copy if it is intact; unpacking .xz takes many times longer."""
+    copy = cache() / file.folder / file.name
+    if path.suffix != ".xz" or not file.digest or not copy.is_file():
         return None
-    content = unpack(kept)
+    content = unpack(copy)
     return content if _matches(file, content) else None
 
 
-def _remember(file: DataFile, content: bytes) -> None:
+def _keep_unpacked_copy(file: DataFile, content: bytes) -> None:
     """Put the unpacked file into the cache, whole or not at all; a full disk is not an error."""
-    kept = cache() / file.folder / file.name
-    if kept.is_file() and kept.stat().st_size == len(content):
+    copy = cache() / file.folder / file.name
+    if copy.is_file() and copy.stat().st_size == len(content):
         return
-    beside = kept.with_name(f"{kept.name}.{os.getpid()}.part")
+    partial = copy.with_name(f"{copy.name}.{os.getpid()}.part")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        beside.replace(kept)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.replace(copy)
     except OSError:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def unpack(path: Path) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz or .xz."""
+    """Return the content of a file, unpacked if its name ends in .gz or .xz."""
     try:
         packed = path.read_bytes()
         if path.suffix == ".gz":
@@ -141,8 +141,8 @@ def unpack(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {_reason(error)}; download it again") from None
 
 
-def _members(path: Path) -> dict[str, bytes]:
-    """All plain files of an archive by their name, in one pass; nothing is written to disk."""
+def _read_archive(path: Path) -> dict[str, bytes]:
+    """Read all plain files of an archive, by name, in one pass; nothing is written to disk."""
     try:
         with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:
             opened = ((m.name, archive.extractfile(m)) for m in archive if m.isfile())
@@ -152,13 +152,13 @@ def _members(path: Path) -> dict[str, bytes]:
 
 
 def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:
-    """Fetch into the cache; it appears there whole or not at all."""
+    """Download the file into the cache, where it appears whole or not at all."""
     wanted = ", ".join(dict.fromkeys(f.url.rsplit("/", 1)[-1] or f.name for f in missing))
     places = " and ".join(dict.fromkeys(str(home(f.folder)) for f in missing))
     if not os.environ.get(VARIABLE):
         places += f" or set {VARIABLE} to the folder that holds such folders"
     if not file.url:
-        raise DataError(f"{wanted} not found and has no download; put it into {places}")
+        raise DataError(f"{wanted} not found and cannot be downloaded; put it into {places}")
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -175,25 +175,25 @@ def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:
             f"put what is missing into {places}"
         ) from None
     if not file.url_hash:
-        _keep_if_sound(file, Path(stored))
+        _remove_if_damaged(file, Path(stored))
     return Path(stored)
 
 
-def _keep_if_sound(file: DataFile, path: Path) -> None:
-    """Without a known digest an error page may have come instead: it must not stay in the cache."""
+def _remove_if_damaged(file: DataFile, path: Path) -> None:
+    """Remove a download that is not the expected file, for instance an error page."""
     try:
-        _content(file, path, _members(path) if path.name.endswith(_ARCHIVES) else None)
+        _read_content(file, path, _read_archive(path) if path.name.endswith(_ARCHIVES) else None)
     except DataError:
         path.unlink(missing_ok=True)
         raise
 
 
-def _from(file: DataFile) -> str:
+def _from_where(file: DataFile) -> str:
     return f" from {file.url}" if file.url else ""
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error, short enough for one line of ours."""
+    """Return the first line of an error, shortened to fit into a one-line message."""
     if "ConnectionPool" in str(error):
         return "no connection"
     lines = str(error).strip().splitlines() or [type(error).__name__]

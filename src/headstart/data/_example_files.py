@@ -1,4 +1,4 @@
-"""One client's examples in a file of its own: read to fit a model, written to be read again."""
+"""One client's examples in one file, read to fit a model's data and written in the same form."""
 
 from __future__ import annotations
 
@@ -23,39 +23,40 @@ _LARGEST = float(np.finfo(np.float32).max)
 def read_examples(
     path: str | Path, schema: Schema, *, label: str = "label", ignore: Sequence[str] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One client's examples, made to fit the data a model was trained on, or one clear line.
+    """Read one client's examples in the form of the data a model was trained on.
 
-    Columns are matched by name where the schema has names; otherwise (images) a table needs one
-    column per number of an example, row by row. Columns to ``ignore`` may be there or not: what
-    training left out. A label is a class name, or the class's number when no class is named by a
-    number.
+    Columns are matched by name where the schema has names. Otherwise (images) a table needs one
+    column per number of an example, in row-major order. Columns in ``ignore``, which training left
+    out, may be present or absent. A label is a class name, or the class's number if no class name
+    is a number. Raises a one-line DataError if the file does not fit.
     """
     frame = table_files.read_table_file(Path(path), Columns(label, ignore=tuple(ignore)))
     warn_about_index_columns([frame])
     if schema.feature_names and frame.columns:
         frame = reorder_columns(frame, schema.feature_names, "the model's data")
-    x = _fitted(frame, schema)
+    x = _reshape_inputs(frame, schema)
     if schema.vocabulary:
         _check_range(frame, x, schema.vocabulary, "token")
         x = x.astype(np.int32)
-    return x, _known_labels(frame, schema, x.shape)
+    return x, _parse_labels(frame, schema, x.shape)
 
 
 def read_inputs(path: str | Path, schema: Schema) -> np.ndarray:
-    """Inputs without labels, made to fit the data a model was trained on, or one clear line.
+    """Read inputs without labels in the form of the data a model was trained on.
 
-    Of a table the model's columns are taken by name; others are not looked at. Where columns have
-    no names (images), all but one called ``label`` are taken.
+    The model's columns of a table are taken by name; others are ignored. Where the schema has no
+    names (images), all columns but ``label`` are taken. Raises a one-line DataError if the file
+    does not fit.
     """
-    frame = _named_columns(Path(path), schema)
-    x = _fitted(frame, schema)
+    frame = _read_model_columns(Path(path), schema)
+    x = _reshape_inputs(frame, schema)
     if schema.vocabulary:
         _check_range(frame, x, schema.vocabulary, "token")
         x = x.astype(np.int32)
     return x
 
 
-def _named_columns(path: Path, schema: Schema) -> Frame:
+def _read_model_columns(path: Path, schema: Schema) -> Frame:
     if path.suffix.lower() == ".npz" or not schema.feature_names:
         frame = table_files.read_table_file(path, Columns(None, ignore=("label",)))
         warn_about_index_columns([frame])
@@ -70,9 +71,9 @@ def _named_columns(path: Path, schema: Schema) -> Frame:
 def write_examples(
     path: str | Path, x: np.ndarray, y: np.ndarray, schema: Schema, *, label: str = "label"
 ) -> None:
-    """Stored examples as CSV or NPZ, in the form :func:`read_examples` takes.
+    """Write stored examples as CSV or NPZ, in the form that :func:`read_examples` reads.
 
-    Labels are written by their names, where the schema has them. Text needs NPZ.
+    Labels are written by name where the schema has names. Text needs NPZ.
     """
     path = Path(path)
     names = np.array(schema.class_names)
@@ -83,26 +84,26 @@ def write_examples(
         np.savez_compressed(packed, x=x, y=labels)
         write_bytes(path, packed.getvalue())
     elif path.suffix.lower() == ".csv" and y.ndim == 1:
-        write_text(path, _as_csv(x.reshape(len(x), -1), labels, schema, label))
+        write_text(path, _format_csv(x.reshape(len(x), -1), labels, schema, label))
     else:
         kinds = ".npz" if y.ndim > 1 else ".csv or .npz"
         raise OutputError(f"{path} must end in {kinds}")
 
 
-def _as_csv(x: np.ndarray, labels: np.ndarray, schema: Schema, label: str) -> str:
+def _format_csv(x: np.ndarray, labels: np.ndarray, schema: Schema, label: str) -> str:
     columns = schema.feature_names or [f"x{i}" for i in range(x.shape[1])]
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow([*columns, label])
-    # As text first: the shortest that gives the same 32-bit number again.
+    # NumPy writes the shortest text that gives the same 32-bit number again.
     writer.writerows(
         [*row, name] for row, name in zip(x.astype(np.str_).tolist(), labels, strict=True)
     )
     return text.getvalue()
 
 
-def _fitted(frame: Frame, schema: Schema) -> np.ndarray:
-    """Inputs in the schema's shape; flat rows and grey images without a channel are let in."""
+def _reshape_inputs(frame: Frame, schema: Schema) -> np.ndarray:
+    """Return inputs in the schema's shape; accept flat rows and grey images without a channel."""
     x, size = frame.x, math.prod(schema.shape)
     flat = x.ndim == 2 and x.shape[1] == size
     grey = schema.shape[-1:] == (1,) and x.shape[1:] == schema.shape[:-1]
@@ -118,7 +119,7 @@ def _fitted(frame: Frame, schema: Schema) -> np.ndarray:
 
 
 def parse_label_numbers(frame: Frame) -> np.ndarray:
-    """Labels as numbers to predict, or one clear line."""
+    """Return labels as numbers to predict; raise a one-line DataError if one is not a number."""
     if frame.labels.ndim > 1:
         return frame.labels.astype(np.float32)
     values = [parse_number(word) for word in frame.labels.tolist()]
@@ -131,7 +132,7 @@ def parse_label_numbers(frame: Frame) -> np.ndarray:
     return np.array(values, np.float32)
 
 
-def _labels_that_are_on(frame: Frame, schema: Schema) -> np.ndarray:
+def _parse_multi_labels(frame: Frame, schema: Schema) -> np.ndarray:
     y = frame.labels
     if y.ndim != 2 or y.shape[1] != schema.classes or not np.isin(y, (0, 1)).all():
         raise DataError(
@@ -141,11 +142,11 @@ def _labels_that_are_on(frame: Frame, schema: Schema) -> np.ndarray:
     return y.astype(np.uint8)
 
 
-def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.ndarray:
+def _parse_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.ndarray:
     if schema.target == "number":
         return parse_label_numbers(frame)
     if schema.target == "labels":
-        return _labels_that_are_on(frame, schema)
+        return _parse_multi_labels(frame, schema)
     if frame.labels.ndim > 1 or schema.vocabulary:
         if not schema.vocabulary or frame.labels.shape != shape:
             raise DataError(
@@ -155,19 +156,19 @@ def _known_labels(frame: Frame, schema: Schema, shape: tuple[int, ...]) -> np.nd
         _check_range(frame, frame.labels, schema.classes, "label")
         return frame.labels.astype(np.int32)
     words, codes = np.unique(frame.labels, return_inverse=True)
-    known = [_class_number(word, schema) for word in words]
-    if None in known:
-        row = int(np.flatnonzero(codes == known.index(None))[0])
+    numbers = [_find_class_number(word, schema) for word in words]
+    if None in numbers:
+        row = int(np.flatnonzero(codes == numbers.index(None))[0])
         names = schema.class_names or [f"0 … {schema.classes - 1}"]
         shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
         raise DataError(
             f"{frame.where(row)} has label {str(frame.labels[row])[:40]!r}, which the model does "
             f"not know; it knows {shown}"
         )
-    return np.array(known, np.int32)[codes]
+    return np.array(numbers, np.int32)[codes]
 
 
-def _class_number(word: str, schema: Schema) -> int | None:
+def _find_class_number(word: str, schema: Schema) -> int | None:
     names, value = schema.class_names, parse_integer(word)
     for name in (word, str(value)):
         if name in names:

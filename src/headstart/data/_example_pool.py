@@ -15,7 +15,7 @@ from headstart.errors import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Examples with labels, and what the source says of whose they are."""
+    """Examples with labels and, where the source says so, the client each belongs to."""
 
     name: str
     x: np.ndarray
@@ -28,14 +28,14 @@ class Pool:
     """Number of the natural client each example belongs to."""
     owner_names: Sequence[str] = ()
     new_owners: frozenset[int] = frozenset()
-    """Natural clients the source keeps apart, such as the writers of a test set."""
+    """Natural clients that the source keeps out of training, such as the writers of a test set."""
     ordered: bool = False
-    """Examples follow one another, as in a text: the held-out part is a client's last part."""
+    """Whether examples form a sequence, as in a text: a client's last examples are held out."""
     standardize: bool = False
-    """Shift and scale every feature by what the known clients train on."""
+    """Shift and scale every feature by statistics of the known clients' training examples."""
 
     def __repr__(self) -> str:
-        """What there is, in a line."""
+        """Describe the pool in one line."""
         owners = "" if self.owner is None else f" of {len(np.unique(self.owner)):,} clients"
         return (
             f"Pool({self.name}: {len(self.y):,} examples{owners}, shape {self.schema.shape}; "
@@ -53,13 +53,14 @@ class Pool:
     ) -> FederatedDataset:
         """Give the examples to clients, each with a training and a held-out split.
 
-        Without a partition: the source's own clients, or class groups of 20 clients (20 equal
+        The default partition is the source's own clients, or class groups of 20 clients (20 equal
         clients where labels are not classes).
-        ``new_clients`` of the clients, drawn at random, are kept out of training and stand last.
-        A source that names its own new clients has all of them by default, or this many of them.
-        Clients with fewer than ``min_examples`` examples are left out; without it they are an
-        error. The seed alone decides; partition, choice of new clients and splits draw from three
-        independent streams of it, so that changing one leaves the others as they were.
+        ``new_clients`` clients, drawn at random, are kept out of training and come last. If the
+        source names its own new clients, all of them are used by default, or this many of them.
+        Clients with fewer than ``min_examples`` examples are left out. Without this option, a
+        client with fewer than two is an error. All randomness comes from the seed: the partition,
+        the choice of new clients and the splits use three independent streams, so changing one
+        leaves the others unchanged.
 
         >>> import headstart.data as data
         >>> split = data.load("digits").split(data.class_groups(clients=20), new_clients=4)
@@ -67,24 +68,24 @@ class Pool:
         (20, 16)
         """
         check_split(test_fraction, min_examples, seed)
-        deal, choose, cut = (
+        assign_rng, choose_rng, cut_rng = (
             np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3)
         )
         partition = partition or self._default_partition()
-        rows, held = self._assign(partition, deal)
+        rows, held = self._assign(partition, assign_rng)
         natural = isinstance(partition, Natural)
-        large = _large_enough(rows, held, min_examples)
-        order, new = self._order(large, natural, new_clients, choose)
+        clients = _find_large_clients(rows, held, min_examples)
+        order, new = self._order_clients(clients, natural, new_clients, choose_rng)
         if held is None and not self.ordered:
-            splits = _cut_all([rows[c] for c in order], len(self.y), test_fraction, cut)
+            splits = _cut_all([rows[c] for c in order], len(self.y), test_fraction, cut_rng)
         else:
             splits = [
-                self._cut(rows[c], None if held is None else held[c], test_fraction, cut)
+                self._cut(rows[c], None if held is None else held[c], test_fraction, cut_rng)
                 for c in order
             ]
         data = self._gather(splits, new, self._names(order) if natural else None)
         return replace(
-            _standardized(data) if self.standardize else data,
+            _standardize(data) if self.standardize else data,
             description=f"{self.name}, {partition_name(partition)}",
         )
 
@@ -108,14 +109,14 @@ class Pool:
             )
         return partition.assign(self.owner, None, rng)
 
-    def _order(
+    def _order_clients(
         self, clients: np.ndarray, natural: bool, new: int | None, rng: np.random.Generator
     ) -> tuple[np.ndarray, int]:
-        """Clients in their final order, and how many of them, the last ones, are new."""
+        """Return the clients in their final order, new ones last, and how many are new."""
         named = natural and bool(self.new_owners)
-        apart = np.isin(self._owners()[clients], list(self.new_owners)) if named else None
-        candidates = clients if apart is None else clients[apart]
-        known = clients if apart is None else clients[~apart]
+        named_new = np.isin(self._owners()[clients], list(self.new_owners)) if named else None
+        candidates = clients if named_new is None else clients[named_new]
+        known = clients if named_new is None else clients[~named_new]
         count = (len(candidates) if named else 0) if new is None else new
         most = len(candidates) if named else len(clients) - 1
         if not 0 <= count <= most:
@@ -128,13 +129,12 @@ class Pool:
     def _cut(
         self, rows: np.ndarray, held: np.ndarray | None, fraction: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Training and held-out rows of one client; official test rows follow the pool's."""
+        """Return one client's training and held-out rows; official test rows follow the pool's."""
         if held is not None:
             return rng.permutation(rows), held + len(self.y)
         rows = np.sort(rows)
-        return rows[: -count_held_out(len(rows), fraction)], rows[
-            -count_held_out(len(rows), fraction) :
-        ]
+        cut = len(rows) - count_held_out(len(rows), fraction)
+        return rows[:cut], rows[cut:]
 
     def _gather(
         self, splits: list[tuple[np.ndarray, np.ndarray]], new: int, names: list[str] | None
@@ -164,32 +164,32 @@ class Pool:
 def _cut_all(
     clients: list[np.ndarray], examples: int, fraction: float, rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out rows of every client, at random.
+    """Draw training and held-out rows of every client at random.
 
-    Where clients share rows, a row is held out for all of them or for none: otherwise one client
-    would train on what another is scored on. The first client to hold a row decides.
+    A row that several clients share is held out for all of them or for none: otherwise one client
+    would train on rows that another is scored on. The first client that has a row decides.
     """
     undecided, train, held = range(3)
-    fate = np.full(examples, undecided, np.int8)
+    use = np.full(examples, undecided, np.int8)
     splits = []
     for rows in clients:
         distinct = rng.permutation(np.unique(rows))
-        free = distinct[fate[distinct] == undecided]
-        wanted = count_held_out(len(distinct), fraction) - np.count_nonzero(fate[distinct] == held)
-        fate[free] = train
-        fate[free[: max(0, wanted)]] = held
-        apart = fate[rows] == held
-        if len(free) < len(distinct) and (apart.all() or not apart.any()):
+        free = distinct[use[distinct] == undecided]
+        wanted = count_held_out(len(distinct), fraction) - np.count_nonzero(use[distinct] == held)
+        use[free] = train
+        use[free[: max(0, wanted)]] = held
+        is_held = use[rows] == held
+        if len(free) < len(distinct) and (is_held.all() or not is_held.any()):
             raise ConfigError(
                 "a client shares so many of its examples with others that nothing is left to train "
                 "on or to hold out; use fewer clients or fewer examples for each"
             )
-        splits.append((rng.permutation(rows[~apart]), rng.permutation(rows[apart])))
+        splits.append((rng.permutation(rows[~is_held]), rng.permutation(rows[is_held])))
     return splits
 
 
 def check_split(test_fraction: float, min_examples: int | None, seed: int) -> None:
-    """Refuse options no pool could be split by."""
+    """Refuse options that cannot split any pool."""
     if not 0 < test_fraction < 1:
         raise ConfigError(f"test_fraction={test_fraction} must lie between 0 and 1, both excluded")
     if min_examples is not None and min_examples < 2:
@@ -205,22 +205,22 @@ def count_held_out(size: int, fraction: float) -> int:
     return max(1, min(size - 1, round(fraction * size)))
 
 
-def _large_enough(rows: Rows, held: Rows | None, least: int | None) -> np.ndarray:
-    """Numbers of the clients that have enough distinct examples."""
+def _find_large_clients(rows: Rows, held: Rows | None, least: int | None) -> np.ndarray:
+    """Return the numbers of the clients that have enough distinct examples."""
     sizes = np.array([len(np.unique(r)) for r in rows])
     if held is not None:
         sizes = sizes + np.array([len(h) for h in held])
-    kept = np.flatnonzero(sizes >= (least or 0))
-    if not len(kept):
+    large = np.flatnonzero(sizes >= (least or 0))
+    if not len(large):
         raise ConfigError(
             f"min_examples={least} leaves no client: the largest has {sizes.max(initial=0)} "
             "examples; use a smaller number"
         )
-    return kept
+    return large
 
 
 def _take(x: np.ndarray, test_x: np.ndarray | None, rows: np.ndarray) -> np.ndarray:
-    """Rows of x followed by test_x, without making that one array first."""
+    """Return rows of x followed by test_x, without joining the two arrays first."""
     if test_x is None or not len(rows) or rows.max() < len(x):
         return x[rows]
     taken = np.empty((len(rows), *x.shape[1:]), x.dtype)
@@ -230,10 +230,10 @@ def _take(x: np.ndarray, test_x: np.ndarray | None, rows: np.ndarray) -> np.ndar
     return taken
 
 
-def _standardized(data: FederatedDataset) -> FederatedDataset:
-    """Features with mean 0 and variance 1 over the known clients' training splits.
+def _standardize(data: FederatedDataset) -> FederatedDataset:
+    """Scale features to mean 0 and variance 1 over the known clients' training splits.
 
-    So are labels that are numbers.
+    Labels that are numbers are scaled in the same way.
     """
     last = int(data.offsets[data.known_clients])
     local = np.arange(last) - np.repeat(data.offsets[:-1], np.diff(data.offsets))[:last]
@@ -247,10 +247,10 @@ def _standardized(data: FederatedDataset) -> FederatedDataset:
 
 
 def _shift_and_scale(values: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and one over the spread, along the last axis."""
-    seen = values.astype(np.float64)
-    axes = tuple(range(seen.ndim - 1))
-    mean, spread = seen.mean(axis=axes), seen.std(axis=axes)
-    # A constant column has a spread of rounding errors: leave it as wide as it is.
-    wide = (spread > 1e-7 * np.abs(seen).max(axis=axes)) & (spread > 1e-30)
-    return tuple(mean.tolist()), tuple((1 / np.where(wide, spread, 1)).tolist())
+    """Return the mean and 1 / standard deviation of each entry of the last axis."""
+    numbers = values.astype(np.float64)
+    axes = tuple(range(numbers.ndim - 1))
+    mean, deviation = numbers.mean(axis=axes), numbers.std(axis=axes)
+    # The deviation of a constant column is rounding error: do not scale such a column.
+    varies = (deviation > 1e-7 * np.abs(numbers).max(axis=axes)) & (deviation > 1e-30)
+    return tuple(mean.tolist()), tuple((1 / np.where(varies, deviation, 1)).tolist())

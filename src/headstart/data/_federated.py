@@ -1,7 +1,7 @@
 """Examples of many clients in flat arrays.
 
-All examples stand one client after the other, and each client's training examples before its
-held-out ones, as rows do in a compressed sparse matrix: ragged clients cost no padding, a million
+The examples are stored client by client, each client's training examples before its held-out ones,
+like the rows of a compressed sparse matrix. Clients of different sizes need no padding, a million
 clients cost a million integers, and the arrays may be memory-mapped.
 
     x, y      ┃ client 0: train │ held out ┃ client 1: train │ held out ┃ …
@@ -42,8 +42,8 @@ class FederatedDataset:
 
     x: Shaped[np.ndarray, "examples ..."]
     y: Shaped[np.ndarray, "examples ..."]
-    """Class numbers; numbers with ``target="number"``; (examples, labels) of 0 and 1 with labels.
-    Of a text, one class number per position."""
+    """Class numbers (for a text, one per position); numbers if ``target="number"``; 0 and 1, of
+    shape (examples, labels), if ``target="labels"``."""
     offsets: Int[np.ndarray, " clients+1"]
     train_counts: Int[np.ndarray, " clients"]
     schema: Schema
@@ -51,17 +51,17 @@ class FederatedDataset:
     names: Sequence[str] | None = None
     description: str = ""
     validated: InitVar[bool] = False
-    """The values are known to be good and need not be read; ``replace`` never passes it on."""
+    """Whether the values were already checked and need not be read; ``replace`` never keeps it."""
     stored_digest: str | None = field(default=None, init=False)
     """The fingerprint of data read in place (``open_store``); ``replace`` drops it."""
 
     def __post_init__(self, validated: bool) -> None:
-        """Refuse what no later step could use: empty clients, labels out of range, NaN."""
+        """Refuse data that no later step can use: empty clients, labels out of range, NaN."""
         for problem in find_misfits(self) or ([] if validated else find_bad_values(self)):
             raise DataError(problem)
 
     def __repr__(self) -> str:
-        """What there is, in a line."""
+        """Describe the data in one line."""
         new = f", {self.new_clients:,} of them new" if self.new_clients else ""
         what = self.description or "no description"
         return (
@@ -70,30 +70,30 @@ class FederatedDataset:
         )
 
     def _repr_html_(self) -> str:
-        """The same, in a notebook."""
+        """Show the same line in a notebook."""
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     @property
     def clients(self) -> int:
-        """All clients, new ones included."""
+        """Number of clients, including new ones."""
         return len(self.offsets) - 1
 
     @property
     def known_clients(self) -> int:
-        """Clients that take part in training: numbers 0 … known_clients − 1."""
+        """Number of clients that take part in training; they are clients 0 … known_clients − 1."""
         return self.clients - self.new_clients
 
     @property
     def test_counts(self) -> Int[np.ndarray, " clients"]:
-        """Held-out examples of each client."""
+        """Number of held-out examples of each client."""
         return np.diff(self.offsets) - self.train_counts
 
     def name(self, client: int) -> str:
-        """The client's name; its number if it has none."""
+        """Return the client's name, or its number if it has no name."""
         return str(client) if self.names is None else str(self.names[client])
 
     def number_of(self, client: str | int) -> int:
-        """A client by its number or its name; a name that looks like a number is a name."""
+        """Return the number of a client given by number or name; names take precedence."""
         names = list(self.names or [])
         if client in names:
             return names.index(str(client))
@@ -106,7 +106,7 @@ class FederatedDataset:
         )
 
     def client(self, client: int) -> ClientData:
-        """One client's examples."""
+        """Return one client's examples."""
         if not 0 <= client < self.clients:
             raise DataError(f"client {client} does not exist; there are 0 … {self.clients - 1}")
         start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
@@ -121,10 +121,10 @@ class FederatedDataset:
         )
 
     def part(self, first: int, last: int) -> FederatedDataset:
-        """Clients first … last − 1 as a data set of their own, none of them new; no copy is made.
+        """Return clients first … last − 1 as a data set, none of them new; no copy is made.
 
-        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
-        >>> from_clients([one] * 5, Schema(shape=(1,), classes=2)).part(1, 3).offsets.tolist()
+        >>> client = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> from_clients([client] * 5, Schema(shape=(1,), classes=2)).part(1, 3).offsets.tolist()
         [0, 3, 6]
         """
         start, stop = int(self.offsets[first]), int(self.offsets[last])
@@ -136,15 +136,15 @@ class FederatedDataset:
             train_counts=self.train_counts[first:last],
             new_clients=0,
             names=None if self.names is None else self.names[first:last],
-            validated=self.stored_digest is None,  # a file may have been edited since
+            validated=self.stored_digest is None,  # a file may have been edited meanwhile
         )
 
     def of(self, chosen: Sequence[int] | np.ndarray) -> FederatedDataset:
         """Return some clients as a data set, none of them new; their examples are copied.
 
-        >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
-        >>> some = from_clients([one] * 5, Schema(shape=(1,), classes=2)).of([0, 4])
-        >>> some.clients, some.y.tolist()
+        >>> client = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> two = from_clients([client] * 5, Schema(shape=(1,), classes=2)).of([0, 4])
+        >>> two.clients, two.y.tolist()
         (2, [0, 1, 1, 0, 1, 1])
         """
         chosen = np.asarray(chosen)
@@ -165,7 +165,7 @@ class FederatedDataset:
     def digest(self) -> str:
         """Return a fingerprint of all examples, of their clients and of the schema.
 
-        Data read in place have it stored, so that gigabytes need not be read.
+        Data opened from a store return its stored fingerprint without reading the arrays.
         """
         return self.stored_digest or digests.combine_digests(
             {name: digests.build_array_card(array) for name, array in self.arrays().items()},
@@ -174,7 +174,7 @@ class FederatedDataset:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The four arrays by name, as they are fingerprinted and stored."""
+        """Return the four arrays by name, as they are fingerprinted and stored."""
         return {
             "x": self.x,
             "y": self.y,
@@ -183,9 +183,9 @@ class FederatedDataset:
         }
 
     def classes_of(self, client: int) -> Int[np.ndarray, " classes"]:
-        """How many labels of each class the client holds, both splits together.
+        """Count the client's labels of each class, in both splits together.
 
-        Empty where labels are numbers.
+        The result is empty where labels are numbers.
         """
         labels = self.y[int(self.offsets[client]) : int(self.offsets[client + 1])]
         if self.schema.target == "number":
@@ -197,8 +197,8 @@ class FederatedDataset:
     def with_own_labels(self, seed: int = 0) -> FederatedDataset:
         """Return the data with each client's classes renamed by a random permutation.
 
-        Then one common model cannot serve two clients, whatever it computes, and what can be
-        shared is how to learn from few examples.
+        No single model can then serve two clients; what clients can share is how to learn from
+        few examples.
         """
         if self.schema.target != "class":
             raise ConfigError("own_labels renames classes, which these data do not have")
@@ -207,13 +207,13 @@ class FederatedDataset:
             names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
             rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
             y[rows] = names[self.y[rows]]
-        # A permutation of good labels is good: nothing has to be read again.
+        # A permutation of valid labels is valid: no need to check again.
         return replace(self, y=y, description=f"{self.description}, own labels", validated=True)
 
     def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
-        """The training splits alone, split again: what step sizes may be tuned on.
+        """Return the training splits alone, split again: the data to tune step sizes on.
 
-        Held-out examples and new clients are not in it, so tuning cannot look at them.
+        Held-out examples and new clients are left out, so tuning cannot see them.
         """
         sizes = np.asarray(self.train_counts[: self.known_clients])
         ends = np.cumsum(sizes)
@@ -241,10 +241,10 @@ def from_clients(
     names: Sequence[str] | None = None,
     description: str = "",
 ) -> FederatedDataset:
-    """A data set from (x_train, y_train, x_test, y_test) per client, new clients last.
+    """Build a data set from (x_train, y_train, x_test, y_test) per client, new clients last.
 
-    >>> one = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
-    >>> from_clients([one, one], Schema(shape=(1,), classes=2)).train_counts.tolist()
+    >>> client = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+    >>> from_clients([client, client], Schema(shape=(1,), classes=2)).train_counts.tolist()
     [2, 2]
     """
     if not clients:
@@ -271,7 +271,7 @@ def from_clients(
 
 
 def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema) -> None:
-    """Inputs and labels of each split must belong together, before they are laid end to end."""
+    """Refuse a client whose inputs and labels do not match each other or the schema."""
     for what, x, y in (("training", *client[:2]), ("held-out", *client[2:])):
         x, y = np.asarray(x), np.asarray(y)
         if len(x) != len(y):
@@ -281,11 +281,11 @@ def _refuse_misfit(name: str, client: tuple[Any, Any, Any, Any], schema: Schema)
                 f"client {name}: examples have shape {x.shape[1:]}, the schema says {schema.shape}"
             )
         if len(y):
-            _refuse_labels(name, y, schema)
+            _refuse_bad_labels(name, y, schema)
 
 
-def _refuse_labels(name: str, y: np.ndarray, schema: Schema) -> None:
-    """Labels must be what the schema says, before they are stored as such."""
+def _refuse_bad_labels(name: str, y: np.ndarray, schema: Schema) -> None:
+    """Refuse labels that are not of the kind or shape that the schema declares."""
     words = y.dtype.kind not in "buif"
     if schema.target == "number" and words:
         raise DataError(f"client {name} has labels of type {y.dtype}; numbers are needed")
@@ -311,69 +311,71 @@ def _label_shape_fits(y: np.ndarray, schema: Schema) -> bool:
 
 
 def find_problems(data: FederatedDataset) -> list[str]:
-    """Return what makes the data unusable, each with the remedy; empty if nothing does."""
+    """Return the problems that make the data unusable, each with its remedy."""
     return find_misfits(data) or find_bad_values(data)
 
 
 def find_misfits(data: FederatedDataset) -> list[str]:
-    """Sizes and shapes that do not go together; the examples themselves are not read."""
+    """Return the sizes and shapes that contradict each other, without reading the examples."""
     if len(data.train_counts) != data.clients or data.offsets[0] != 0:
         return [
             f"{len(data.train_counts)} training counts and {len(data.offsets)} offsets from "
             f"{data.offsets[0]} on do not agree; offsets are 0 and the end of each client"
         ]
-    found = []
+    problems = []
     for what, counts in (("training", data.train_counts), ("held-out", data.test_counts)):
         bad = np.flatnonzero(counts < 1)
         if len(bad):
             size = int(np.diff(data.offsets)[bad[0]])
-            found.append(
+            problems.append(
                 f"client {data.name(int(bad[0]))} has {size} example{'s' * (size != 1)} and so no "
                 f"{what} example; every client needs at least 2 "
                 f"(leave smaller clients out with data.min_examples=2)"
             )
     if not 0 <= data.new_clients < data.clients:
-        found.append(
+        problems.append(
             f"new_clients={data.new_clients} of {data.clients} clients leaves none to train on; "
             f"use at most {data.clients - 1}"
         )
     if len(data.x) != len(data.y) or data.offsets[-1] != len(data.y):
-        found.append(
+        problems.append(
             f"{len(data.x)} inputs, {len(data.y)} labels and {data.offsets[-1]} examples "
             "do not agree"
         )
     if data.schema.target != "class" and not _label_shape_fits(data.y, data.schema):
-        found.append(f"labels have shape {data.y.shape[1:]}, the schema says {data.schema!r}")
+        problems.append(f"labels have shape {data.y.shape[1:]}, the schema says {data.schema!r}")
     if data.x.shape[1:] != data.schema.shape:
-        found.append(f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}")
-    return found
+        problems.append(
+            f"examples have shape {data.x.shape[1:]}, the schema says {data.schema.shape}"
+        )
+    return problems
 
 
 def find_bad_values(data: FederatedDataset) -> list[str]:
-    """Labels and inputs no model could take; every example is read, a piece at a time."""
-    found = find_bad_labels(data)
+    """Return the labels and inputs that no model can use, reading all examples in pieces."""
+    problems = find_bad_labels(data)
     bad = find_bad_row(data.x, data.schema)
     if bad is not None and data.schema.vocabulary:
-        found.append(
-            f"client {_owner(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
+        problems.append(
+            f"client {_owner_name(data, bad)} has a token outside 0 … {data.schema.vocabulary - 1}"
         )
     elif bad is not None:
-        found.append(
-            f"client {_owner(data, bad)} has a feature that is not a finite number "
-            f"(its example {bad - int(data.offsets[_owner_index(data, bad)])}); "
+        problems.append(
+            f"client {_owner_name(data, bad)} has a feature that is not a finite number "
+            f"(its example {bad - int(data.offsets[_owner_number(data, bad)])}); "
             "fill or remove missing values first"
         )
-    return found
+    return problems
 
 
 def find_bad_labels(data: FederatedDataset) -> list[str]:
-    """A label outside the classes, a number that is not finite, a label neither on nor off."""
+    """Return the first label that is outside the classes, not finite, or neither 0 nor 1."""
     number = data.schema.target == "number"
     most = 1 if data.schema.target == "labels" else data.schema.classes - 1
-    bad = _first_row(data.y, lambda y: ~np.isfinite(y) if number else (y < 0) | (y > most))
+    bad = _find_first_row(data.y, lambda y: ~np.isfinite(y) if number else (y < 0) | (y > most))
     if bad is None:
         return []
-    owner = f"client {_owner(data, bad)} has"
+    owner = f"client {_owner_name(data, bad)} has"
     if number:
         return [f"{owner} a label that is not a finite number; fill or remove it first"]
     if data.schema.target == "labels":
@@ -385,16 +387,16 @@ def find_bad_labels(data: FederatedDataset) -> list[str]:
 
 
 def find_bad_row(x: np.ndarray, schema: Schema) -> int | None:
-    """The first row that no model could take: a number that is not finite, an unknown token."""
+    """Return the first row with a number that is not finite or an unknown token, or None."""
     if schema.vocabulary:
-        return _first_row(x, lambda rows: (rows < 0) | (rows >= schema.vocabulary))
+        return _find_first_row(x, lambda rows: (rows < 0) | (rows >= schema.vocabulary))
     if np.issubdtype(x.dtype, np.floating):
-        return _first_row(x, lambda rows: ~np.isfinite(rows))
+        return _find_first_row(x, lambda rows: ~np.isfinite(rows))
     return None
 
 
-def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
-    """The first row with a wrong number in it; what is computed on the way stays small."""
+def _find_first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> int | None:
+    """Return the first row with a wrong value, searching piece by piece to bound memory."""
     for first, rows in digests.iterate_pieces(array):
         bad = np.flatnonzero(wrong(rows).reshape(len(rows), -1).any(axis=1))
         if len(bad):
@@ -402,9 +404,9 @@ def _first_row(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray]) -> 
     return None
 
 
-def _owner_index(data: FederatedDataset, row: int) -> int:
+def _owner_number(data: FederatedDataset, row: int) -> int:
     return int(np.searchsorted(data.offsets, row, side="right")) - 1
 
 
-def _owner(data: FederatedDataset, row: int) -> str:
-    return data.name(_owner_index(data, row))
+def _owner_name(data: FederatedDataset, row: int) -> str:
+    return data.name(_owner_number(data, row))

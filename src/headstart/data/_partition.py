@@ -1,11 +1,11 @@
 """Ways to distribute the examples of one pool among clients.
 
 A partition is a small frozen dataclass: its fields are its options, in Python and in the
-experiment file alike. ``assign`` turns labels into one array of row numbers per client; all
-randomness comes from the generator it is given, so equal generators give equal clients.
+experiment file alike. ``assign`` turns labels into one array of row numbers per client. All
+randomness comes from its generator, so equal generators give equal clients.
 
-Only :class:`ClassGroups` also assigns a source's official test examples, because its paper
-does; with all others a client's held-out examples are drawn from what it was given.
+Only :class:`ClassGroups` also assigns a source's official test examples, as its paper does. With
+all others, a client's held-out examples are drawn from those assigned to it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headstart.options import require_at_least, require_positive
 
 
 class Partition(Protocol):
-    """Anything that assigns examples to clients."""
+    """A rule that assigns examples to clients."""
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Return rows of the pool per client, and of the official test pool if it assigns them."""
+        """Return each client's rows of the pool, and of the test pool if it assigns these too."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class ClassGroups:
 
     Half of the clients hold a images of each of classes 0–4. The other half, in five groups
     c = 0…4 of sizes as even as possible, hold a/2 images of class c and 2a of class c + 5.
-    ``different`` takes the a/2 images away (P's "different heterogeneity"), so that the two
-    halves have no class in common. Without ``a`` (``a_test``) it is the largest even number the
-    pool (the official test pool) allows.
+    ``different`` removes the a/2 images (P's "different heterogeneity"), so that the two
+    halves have no class in common. By default ``a`` (``a_test``) is the largest even number that
+    the pool (the official test pool) allows.
     """
 
     by_class: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class ClassGroups:
     different: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers no pool could serve."""
+        """Refuse numbers that no pool can satisfy."""
         require_at_least(2, clients=self.clients)
         for name, a in (("a", self.a), ("a_test", self.a_test)):
             if a is not None and (a < 2 or (a % 2 and not self.different)):
@@ -65,18 +65,22 @@ class ClassGroups:
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Deal both pools by the same design."""
+        """Assign both pools by the same design."""
         if self.a_test is not None and test_labels is None:
             raise ConfigError(
-                f"a_test={self.a_test} needs a source with test examples of its own; leave it out"
+                f"a_test={self.a_test} needs a source that has its own test examples; leave it out"
             )
         refuse_too_many_clients(self.clients, labels)
-        train = self._deal(labels, self.a, "a", rng)
-        held = None if test_labels is None else self._deal(test_labels, self.a_test, "a_test", rng)
+        train = self._assign_by_design(labels, self.a, "a", rng)
+        held = (
+            None
+            if test_labels is None
+            else self._assign_by_design(test_labels, self.a_test, "a_test", rng)
+        )
         return train, held
 
     def _units(self) -> np.ndarray:
-        """Images per client and class, in units of a/2."""
+        """Return the images per client and class, in units of a/2."""
         half = self.clients // 2
         units = np.zeros((self.clients, 10), np.int64)
         units[:half, :5] = 2
@@ -85,15 +89,17 @@ class ClassGroups:
             units[client, c + 5] = 4
         return units
 
-    def _deal(self, labels: np.ndarray, a: int | None, name: str, rng: np.random.Generator) -> Rows:
+    def _assign_by_design(
+        self, labels: np.ndarray, a: int | None, name: str, rng: np.random.Generator
+    ) -> Rows:
         if labels.ndim != 1 or len(np.unique(labels)) != 10 or labels.max() != 9:
             raise ConfigError("partition='class-groups' needs exactly 10 classes; use another one")
         units = self._units()
-        needed, held = units.sum(axis=0), np.bincount(labels, minlength=10)
+        needed, available = units.sum(axis=0), np.bincount(labels, minlength=10)
         used = needed > 0
-        largest = int(np.min(held[used] // needed[used])) * 2
+        largest = int(np.min(available[used] // needed[used])) * 2
         a = largest if a is None else a
-        if largest < 2 or np.any(needed * a > held * 2):
+        if largest < 2 or np.any(needed * a > available * 2):
             remedy = f"use at most {largest}" if largest >= 2 else "use fewer clients"
             raise ConfigError(
                 f"{name}={a or 2} needs more images than there are for {self.clients} clients; "
@@ -104,11 +110,11 @@ class ClassGroups:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Every client the same number of examples, by a class distribution of its own (G, Figure 1).
+    """Clients of equal size, each with its own class distribution (G, Figure 1).
 
-    Client i draws p_i ~ Dir(α_d, …, α_d) over the classes and ``examples`` examples by it. A class
-    assigns each of its examples once; when none are left, further clients draw at random from
-    all of that class. No client gets an example twice, unless it needs more of a class than exist.
+    Client i draws p_i ~ Dir(α_d, …, α_d) over the classes and ``examples`` examples from it. Each
+    example of a class is assigned once; when none are left, further clients draw at random from
+    all examples of the class. No client gets an example twice, unless it needs more than exist.
     """
 
     by_class: ClassVar[bool] = True
@@ -118,36 +124,38 @@ class Dirichlet:
     examples: int = 1000
 
     def __post_init__(self) -> None:
-        """Refuse numbers no pool could serve."""
+        """Refuse numbers that no pool can satisfy."""
         require_at_least(2, clients=self.clients, examples=self.examples)
         require_positive(alpha=self.alpha)
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Draw a distribution per client, then its examples."""
+        """Draw each client's distribution, then its examples."""
         refuse_too_many_clients(self.clients, labels)
         if self.examples > len(labels):
             raise ConfigError(
                 f"examples={self.examples} per client is more than the {len(labels)} there are; "
                 "use fewer"
             )
-        decks = [ClassDealer(rows, rng) for rows in rows_by_class(labels, rng)]
-        return [self._client(decks, rng) for _ in range(self.clients)], None
+        dealers = [ClassDealer(rows, rng) for rows in rows_by_class(labels, rng)]
+        return [self._draw_client(dealers, rng) for _ in range(self.clients)], None
 
-    def _client(self, decks: Sequence[ClassDealer], rng: np.random.Generator) -> np.ndarray:
-        share = draw_shares(self.alpha, len(decks), rng)
+    def _draw_client(self, dealers: Sequence[ClassDealer], rng: np.random.Generator) -> np.ndarray:
+        share = draw_shares(self.alpha, len(dealers), rng)
         counts = rng.multinomial(self.examples, share)
-        return np.concatenate([deck.draw(int(k)) for deck, k in zip(decks, counts, strict=True)])
+        return np.concatenate(
+            [dealer.draw(int(k)) for dealer, k in zip(dealers, counts, strict=True)]
+        )
 
 
 @dataclass(frozen=True)
 class DirichletLabels:
-    """Every class spread unevenly over the clients, so that sizes differ too.
+    """Every class divided unevenly among the clients, so that sizes differ too.
 
-    Class c draws q_c ~ Dir(α_d, …, α_d) over the *clients* and its examples are divided by it.
-    Clients left with fewer than ``min_size`` are filled up with random examples of the client that
-    has most at that moment.
+    Class c draws q_c ~ Dir(α_d, …, α_d) over the *clients*, and its examples are divided in these
+    shares. Clients with fewer than ``min_size`` examples then receive random examples from the
+    client that has most at that moment.
     """
 
     by_class: ClassVar[bool] = True
@@ -157,33 +165,33 @@ class DirichletLabels:
     min_size: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse numbers no pool could serve."""
+        """Refuse numbers that no pool can satisfy."""
         require_at_least(2, clients=self.clients, min_size=self.min_size)
         require_positive(alpha=self.alpha)
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Cut each class at the cumulative shares, then fill up small clients."""
+        """Cut each class at the cumulative shares, then fill small clients."""
         refuse_too_many_clients(self.clients, labels, each=self.min_size, option="min_size")
         parts: list[Rows] = []
         for rows in rows_by_class(labels, rng):
             share = draw_shares(self.alpha, self.clients, rng)
             cuts = np.floor(np.cumsum(share)[:-1] * len(rows) + 1e-9).astype(np.int64)
             parts.append(np.split(rows, np.minimum(cuts, len(rows))))
-        clients = [rng.permutation(np.concatenate(own)) for own in zip(*parts, strict=True)]
+        clients = [rng.permutation(np.concatenate(rows)) for rows in zip(*parts, strict=True)]
         return self._fill_up(clients), None
 
     def _fill_up(self, clients: Rows) -> Rows:
         sizes = np.array([len(c) for c in clients])
-        for poor in np.flatnonzero(sizes < self.min_size):
-            while sizes[poor] < self.min_size:
-                rich = int(np.argmax(sizes))
-                spare = max(1, (sizes[rich] - sizes[poor]) // 2)
-                k = int(min(self.min_size - sizes[poor], spare))
-                clients[poor] = np.concatenate([clients[poor], clients[rich][:k]])
-                clients[rich] = clients[rich][k:]
-                sizes[poor], sizes[rich] = sizes[poor] + k, sizes[rich] - k
+        for small in np.flatnonzero(sizes < self.min_size):
+            while sizes[small] < self.min_size:
+                large = int(np.argmax(sizes))
+                spare = max(1, (sizes[large] - sizes[small]) // 2)
+                k = int(min(self.min_size - sizes[small], spare))
+                clients[small] = np.concatenate([clients[small], clients[large][:k]])
+                clients[large] = clients[large][k:]
+                sizes[small], sizes[large] = sizes[small] + k, sizes[large] - k
         return clients
 
 
@@ -200,21 +208,21 @@ class Shards:
     shards_per_client: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse numbers no pool could serve."""
+        """Refuse numbers that no pool can satisfy."""
         require_at_least(2, clients=self.clients)
         require_at_least(1, shards_per_client=self.shards_per_client)
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Sort, cut, shuffle the shards, distribute them."""
+        """Sort the examples, cut them into shards and distribute these at random."""
         each = max(2, self.shards_per_client)
         refuse_too_many_clients(self.clients, labels, each=each, option="shards_per_client")
         shards = np.array_split(
             np.concatenate(rows_by_class(labels, rng)), self.clients * self.shards_per_client
         )
         order = rng.permutation(len(shards)).reshape(self.clients, -1)
-        return [np.concatenate([shards[s] for s in own]) for own in order], None
+        return [np.concatenate([shards[s] for s in chosen]) for chosen in order], None
 
 
 @dataclass(frozen=True)
@@ -224,13 +232,13 @@ class Iid:
     clients: int = 20
 
     def __post_init__(self) -> None:
-        """Refuse numbers no pool could serve."""
+        """Refuse numbers that no pool can satisfy."""
         require_at_least(2, clients=self.clients)
 
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """Shuffle and cut."""
+        """Shuffle the pool and cut it."""
         refuse_too_many_clients(self.clients, labels)
         return list(np.array_split(rng.permutation(len(labels)), self.clients)), None
 
@@ -242,7 +250,7 @@ class Natural:
     def assign(
         self, labels: np.ndarray, test_labels: np.ndarray | None, rng: np.random.Generator
     ) -> tuple[Rows, Rows | None]:
-        """One client per distinct value of ``labels``, which here are the owners."""
+        """Make one client per distinct value of ``labels``, which here are the owners."""
         order = np.argsort(labels, kind="stable")
         _, starts = np.unique(labels[order], return_index=True)
         return list(np.split(order, starts[1:])), None
@@ -267,11 +275,11 @@ natural = Natural
 
 
 def partition_name(partition: Partition) -> str:
-    """The name a partition has in the experiment file."""
+    """Return the name of a partition in the experiment file."""
     known = {cls: name for name, cls in PARTITIONS.items()}
     return known.get(type(partition), type(partition).__name__)
 
 
 def option_names(cls: type | None) -> list[str]:
-    """The names of the options of a partition, or of whatever else makes clients."""
+    """Return the option names of a partition or of a source that generates its clients."""
     return [] if cls is None else [f.name for f in fields(cls)]

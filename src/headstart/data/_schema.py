@@ -1,4 +1,4 @@
-"""What an example and its label look like: all that a model must know of the data."""
+"""The shape and meaning of an example and its label: all a model must know of the data."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Target = Literal["class", "number", "labels"]
 
 @dataclass(frozen=True, repr=False)
 class Schema:
-    """What an example looks like, and how stored numbers become a model's input."""
+    """The form of an example, and how stored numbers become a model's input."""
 
     shape: tuple[int, ...]
     classes: int = 0
-    """How many classes there are, or labels that are on or off; 0 where labels are numbers."""
+    """Number of classes, or of labels that are on or off; 0 where labels are numbers."""
     vocabulary: int = 0
     """Number of different tokens; 0 when inputs are numbers."""
     shift: float | tuple[float, ...] = 0.0
@@ -33,37 +33,37 @@ class Schema:
     target: Target = "class"
     """A label is one class, a number (or several), or several labels that are on or off."""
     targets: int = 1
-    """How many numbers a label has, with ``target="number"``."""
+    """How many numbers a label has if ``target="number"``."""
     target_shift: float | tuple[float, ...] = 0.0
     target_scale: float | tuple[float, ...] = 1.0
-    """A stored number y becomes (y − shift) · scale, which is what the model learns to give."""
+    """The model learns to output (y − shift) · scale for a stored number y."""
 
     def __post_init__(self) -> None:
-        """Refuse labels no model could give."""
+        """Refuse an unknown target and a schema without outputs."""
         require_one_of(("class", "number", "labels"), target=self.target)
         if self.outputs < 1:
             raise DataError(f"classes={self.classes}: a model needs at least one output")
 
     def __repr__(self) -> str:
-        """All fields; those that came later only where they say something.
+        """Show all fields; fields added later appear only if they differ from their default.
 
-        Fingerprints of federated runs are made of this text.
+        Fingerprints of federated runs depend on this text.
         """
         shown = (f"{key}={value!r}" for key, value in self.to_table().items())
         return f"Schema({', '.join(shown)})"
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Schema:
-        """From what a file holds, where tuples have become lists."""
+        """Build a schema from a table in a file, where tuples have become lists."""
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
         }
         return cls(**fields)
 
     def to_table(self) -> dict[str, Any]:
-        """All fields; those that came later only where they say something.
+        """Return all fields; fields added later appear only if they differ from their default.
 
-        So data sets from before have the fingerprint they always had.
+        Older data sets therefore keep their fingerprints.
         """
         later = {"target": "class", "targets": 1, "target_shift": 0.0, "target_scale": 1.0}
         table = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -71,7 +71,7 @@ class Schema:
 
     @property
     def outputs(self) -> int:
-        """Width of a model's output: a number for each class, label or target."""
+        """Width of a model's output: one number per class, label or target."""
         return self.targets if self.target == "number" else self.classes
 
     @property
@@ -83,24 +83,24 @@ class Schema:
 
     @property
     def label_type(self) -> np.dtype:
-        """How labels are stored."""
+        """Type in which labels are stored."""
         return np.dtype({"class": "int32", "number": "float32", "labels": "uint8"}[self.target])
 
     def decode_target(self, y: Shaped[Array, "batch targets"]) -> Shaped[Array, "batch targets"]:
-        """Stored numbers as the model is to give them."""
+        """Convert stored labels to the numbers that the model learns to output."""
         shift, scale = (_along_last_axis(v, y) for v in (self.target_shift, self.target_scale))
         return (y - shift) * scale
 
     def restore_target(
         self, outputs: Shaped[Array, "batch targets"]
     ) -> Shaped[Array, "batch targets"]:
-        """What the model gives, in the units of the stored numbers."""
+        """Convert the model's outputs to the units of the stored labels."""
         pair = (self.target_shift, self.target_scale)
         shift, scale = (_along_last_axis(v, outputs) for v in pair)
         return outputs / scale + shift
 
     def decode(self, x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch ..."]:
-        """Stored inputs as the model sees them: tokens unchanged, numbers shifted and scaled."""
+        """Convert stored inputs to the model's inputs: shift and scale numbers, keep tokens."""
         if self.vocabulary:
             return x
         x = x.astype(jnp.result_type(float))

@@ -1,4 +1,4 @@
-"""Examples given in memory, matched to the data a model was trained on.
+"""Match examples in memory to the data a model was trained on.
 
 An array must have the right shape. A table (pandas, polars, Arrow, or a dictionary of columns) is
 matched by the names of its columns, whatever their order.
@@ -17,9 +17,9 @@ from headstart.errors import DataError
 
 
 def match_inputs(x: Any, schema: Schema) -> np.ndarray:
-    """Inputs as the model's data store them, or one clear line why they do not fit."""
+    """Return inputs in the form of the model's data; raise a DataError if they do not fit."""
     names = column_names(x)
-    array = _array(x, schema) if names is None else _from_columns(x, names, schema)
+    array = _to_array(x, schema) if names is None else _stack_columns(x, names, schema)
     if array.ndim < 1 or array.shape[1:] != schema.shape:
         raise DataError(f"examples have shape {array.shape[1:]}, this run's have {schema.shape}")
     row = find_bad_row(array, schema)
@@ -34,9 +34,9 @@ def match_inputs(x: Any, schema: Schema) -> np.ndarray:
 
 
 def match_labels(y: Any, schema: Schema) -> np.ndarray:
-    """Labels as class numbers; class names are accepted where the schema has them.
+    """Return labels as class numbers; accept class names where the schema has them.
 
-    Where labels are numbers to predict they stay as they are.
+    Labels that are not classes stay unchanged.
     """
     y = np.asarray(y)
     if schema.target != "class":
@@ -54,7 +54,7 @@ def match_labels(y: Any, schema: Schema) -> np.ndarray:
 
 
 def column_names(x: Any) -> list[str] | None:
-    """The columns of a table; None for anything else."""
+    """Return the column names of a table; None for anything else."""
     if isinstance(x, Mapping):
         return [str(name) for name in x]
     for attribute in ("column_names", "columns"):  # Arrow; pandas and polars
@@ -64,7 +64,7 @@ def column_names(x: Any) -> list[str] | None:
     return None
 
 
-def _from_columns(x: Any, names: Sequence[str], schema: Schema) -> np.ndarray:
+def _stack_columns(x: Any, names: Sequence[str], schema: Schema) -> np.ndarray:
     wanted = schema.feature_names
     if not wanted:
         if len(schema.shape) != 1 or len(names) != schema.shape[0]:
@@ -76,24 +76,23 @@ def _from_columns(x: Any, names: Sequence[str], schema: Schema) -> np.ndarray:
     missing = [name for name in wanted if name not in names]
     if missing:
         raise DataError(f"the table has no column {missing[0]!r}, which this run's data have")
-    strange = [name for name in names if name not in wanted]
-    if strange:
+    extra = [name for name in names if name not in wanted]
+    if extra:
         raise DataError(
-            f"the table has a column {strange[0]!r}, which this run's data do not have; "
-            "leave it out"
+            f"the table has a column {extra[0]!r}, which this run's data do not have; leave it out"
         )
     keys = {str(key): key for key in (x if isinstance(x, Mapping) else names)}
-    return np.stack([_numbers(x[keys.get(name, name)], name) for name in wanted], axis=1)
+    return np.stack([_to_numbers(x[keys.get(name, name)], name) for name in wanted], axis=1)
 
 
-def _numbers(column: Any, name: str) -> np.ndarray:
+def _to_numbers(column: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(column, np.float64).astype(np.float32)
     except (TypeError, ValueError):
         raise DataError(f"column {name!r} holds values that are not numbers") from None
 
 
-def _array(x: Any, schema: Schema) -> np.ndarray:
+def _to_array(x: Any, schema: Schema) -> np.ndarray:
     array = np.asarray(x)
     if array.dtype.kind not in "buif":
         raise DataError(f"examples of type {array.dtype} are not numbers")

@@ -1,11 +1,11 @@
 """A data set as a folder of plain arrays, written client by client and read in place.
 
     x.npy  y.npy  offsets.npy  train_counts.npy    the arrays of ``FederatedDataset``, NumPy format
-    store.json                                     what they mean, and the digest of each
+    store.json                                     the schema, and the digest of each array
 
-``store.json`` comes last and in one step: without it a folder is not a data set. Values are checked
-while they are written, so opening reads headers and the two small arrays only, and what is larger
-than memory stays on the disk until a client's rows are asked for. Nothing is ever unpickled.
+``store.json`` is written last and in one step: a folder without it is not a data set. Values are
+checked while they are written, so opening reads only the headers and the two small arrays. Data
+larger than memory stay on disk until a client's rows are needed. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ VERSION: Literal[1] = 1
 CARD = "store.json"
 ARRAYS = ("x", "y", "offsets", "train_counts")
 _KINDS = {"x": "buif", "y": "ui", "offsets": "i", "train_counts": "i"}
-"""Kinds of numbers each array may hold, as NumPy abbreviates them."""
+"""Kinds of numbers that each array may hold, in NumPy's one-letter codes."""
 _NUMBERS = "f"
 """Kinds of labels that are numbers to predict."""
-_WRITE_AGAIN = "write the data set again or fetch another copy"
+_WRITE_AGAIN = "write the data set again or get another copy"
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class StoreCard:
     arrays: Arrays
     digest: str
     names: tuple[str, ...] | None = None
-    """Absent when clients have numbers only."""
+    """Absent when clients have no names."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays together."""
+        """Size of all arrays together, in bytes."""
         return sum(getattr(self.arrays, name).nbytes for name in ARRAYS)
 
 
 def is_store(folder: Path) -> bool:
-    """Whether the folder holds a data set of this form, be it an unfinished one."""
+    """Return whether the folder holds a data set of this form, finished or not."""
     try:
         return any((folder / name).is_file() for name in (CARD, "offsets.npy"))
     except (OSError, ValueError):
@@ -77,22 +77,24 @@ def is_store(folder: Path) -> bool:
 
 
 def open_store(folder: str | Path) -> FederatedDataset:
-    """The data set in a folder, its examples left on the disk until somebody asks for them.
+    """Open the data set in a folder; its examples stay on disk until they are used.
 
-    Sizes, headers and the small arrays are checked; :func:`verify` reads the large ones too.
+    This checks sizes, headers and the small arrays; :func:`verify` reads the large ones too.
     """
     folder = Path(folder)
-    return _opened(folder, read_card(folder))
+    return _open_arrays(folder, read_card(folder))
 
 
-def _opened(folder: Path, card: StoreCard) -> FederatedDataset:
+def _open_arrays(folder: Path, card: StoreCard) -> FederatedDataset:
     mapped = {
-        name: _mapped(folder / f"{name}.npy", getattr(card.arrays, name), _kinds(name, card.schema))
+        name: _map_array(
+            folder / f"{name}.npy", getattr(card.arrays, name), _allowed_kinds(name, card.schema)
+        )
         for name in ARRAYS
     }
     small = {name: np.array(mapped[name], np.int64) for name in ("offsets", "train_counts")}
     for name in small:
-        _compare(folder / f"{name}.npy", mapped[name], getattr(card.arrays, name))
+        _check_digest(folder / f"{name}.npy", mapped[name], getattr(card.arrays, name))
     try:
         data = FederatedDataset(
             x=mapped["x"],
@@ -111,12 +113,12 @@ def _opened(folder: Path, card: StoreCard) -> FederatedDataset:
 
 
 def verify(folder: str | Path) -> StoreCard:
-    """Read every byte: each array is what was written, and every value can be used."""
+    """Read every byte and check that each array is unchanged and every value usable."""
     folder = Path(folder)
     card = read_card(folder)
-    data = _opened(folder, card)
+    data = _open_arrays(folder, card)
     for name in ("x", "y"):
-        _compare(folder / f"{name}.npy", getattr(data, name), getattr(card.arrays, name))
+        _check_digest(folder / f"{name}.npy", getattr(data, name), getattr(card.arrays, name))
     for problem in find_bad_values(data):
         raise DataError(f"{folder}: {problem}")
     return card
@@ -125,9 +127,9 @@ def verify(folder: str | Path) -> StoreCard:
 def write_store(
     folder: str | Path, data: FederatedDataset, *, written: Callable[[int], None] | None = None
 ) -> StoreCard:
-    """Keep a data set in a new folder; ``open_store(folder)`` gives it again.
+    """Write a data set to a new folder; ``open_store(folder)`` opens it.
 
-    ``written`` is told how many more clients are done.
+    ``written`` is called with the number of clients written since its last call.
     """
     with StoreWriter(
         folder,
@@ -136,7 +138,7 @@ def write_store(
         names=data.names,
         description=data.description,
     ) as writer:
-        for part in _parts(data):
+        for part in _iterate_parts(data):
             writer.add(part)
             if written:
                 written(part.clients)
@@ -144,10 +146,10 @@ def write_store(
 
 
 class StoreWriter:
-    """Writes a data set of any size, some clients at a time; memory stays flat.
+    """Writes a data set of any size, a few clients at a time, in constant memory.
 
-    Leaving the ``with`` block completes the data set. If anything goes wrong inside it, what was
-    written is removed, and the folder as well if it was not there before.
+    Leaving the ``with`` block completes the data set. An exception inside it removes what was
+    written, and the folder as well if the writer created it.
 
     >>> import tempfile
     >>> from headstart.data import from_clients
@@ -161,7 +163,7 @@ class StoreWriter:
     """
 
     card: StoreCard
-    """What was written; there once the writer is done."""
+    """Describes what was written; set once the writer is done."""
 
     def __init__(
         self,
@@ -176,11 +178,11 @@ class StoreWriter:
         self.names, self.description = names, description
         self.clients = self.examples = 0
         self._columns: dict[str, _Column] = {}
-        self._made = False
+        self._created_folder = False
 
     def __enter__(self) -> StoreWriter:
-        """Take the folder, which must be new or empty."""
-        self._made = _claimed(self.folder)
+        """Claim the folder, which must be new or empty."""
+        self._created_folder = _claim_folder(self.folder)
         return self
 
     def __exit__(
@@ -189,10 +191,10 @@ class StoreWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Complete the data set, or take back what was written."""
+        """Complete the data set, or remove what was written after an exception."""
         try:
             if kind is None:
-                self.card = self._finished()
+                self.card = self._finish()
         except BaseException:
             self._discard()
             raise
@@ -200,9 +202,10 @@ class StoreWriter:
             self._discard()
 
     def add(self, part: FederatedDataset) -> None:
-        """The next clients. They were checked when the part was made; that none is new is meant.
+        """Append the clients of a part, which was checked when it was built.
 
-        Which clients are new is said for the whole data set: the last ``new_clients``.
+        The part's own ``new_clients`` is ignored: the last ``new_clients`` clients of the whole
+        data set, as given to the writer, are new.
         """
         if part.schema != self.schema:
             raise DataError("a part has another schema than the data set it belongs to")
@@ -219,12 +222,12 @@ class StoreWriter:
     def _open(self, arrays: dict[str, np.ndarray]) -> None:
         for name in ARRAYS:
             array = arrays[name]
-            if array.dtype.kind not in _kinds(name, self.schema):
-                raise DataError(f"{name} is of kind {array.dtype}, which no plain file can hold")
+            if array.dtype.kind not in _allowed_kinds(name, self.schema):
+                raise DataError(f"{name} is of type {array.dtype}, which a store cannot hold")
             self._columns[name] = _Column(self.folder / f"{name}.npy", array)
         self._columns["offsets"].append(np.zeros(1, np.int64))
 
-    def _finished(self) -> StoreCard:
+    def _finish(self) -> StoreCard:
         if not 0 <= self.new_clients < self.clients:
             raise DataError(
                 f"new_clients={self.new_clients} of {self.clients} clients leaves none to train on"
@@ -232,7 +235,7 @@ class StoreWriter:
         if self.names is not None and len(self.names) != self.clients:
             raise DataError(f"{len(self.names)} names for {self.clients} clients; give one each")
         with clear_write_errors(self.folder):
-            arrays = {name: column.finished() for name, column in self._columns.items()}
+            arrays = {name: column.finish() for name, column in self._columns.items()}
         card = StoreCard(
             version=VERSION,
             description=self.description,
@@ -249,18 +252,18 @@ class StoreWriter:
 
     def _discard(self) -> None:
         for column in self._columns.values():
-            with suppress(OSError):  # closing writes what is left, which a full disk refuses again
+            with suppress(OSError):  # closing flushes, which fails again on a full disk
                 column.file.close()
-        for name in ARRAYS:  # the folder was empty: all of them are ours
+        for name in ARRAYS:  # the folder was empty: the writer created all of them
             with suppress(OSError):
                 (self.folder / f"{name}.npy").unlink()
-        if self._made:
+        if self._created_folder:
             with suppress(OSError):
                 self.folder.rmdir()
 
 
 class _Column:
-    """One array, written from its first row on; how many rows there are is filled in at the end."""
+    """One array, written row by row; the number of rows is filled in at the end."""
 
     def __init__(self, path: Path, like: np.ndarray) -> None:
         self.path, self.dtype, self.tail = path, like.dtype, like.shape[1:]
@@ -269,10 +272,10 @@ class _Column:
         self.start = self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
-        """More rows, which must be like the first."""
+        """Append rows, which must have the type and shape of the first."""
         if rows.dtype != self.dtype or rows.shape[1:] != self.tail:
             raise DataError(
-                f"{self.path.name}: a part has numbers of kind {rows.dtype} and shape "
+                f"{self.path.name}: a part has numbers of type {rows.dtype} and shape "
                 f"{rows.shape[1:]}, the first had {self.dtype} and {self.tail}; make them alike"
             )
         content = np.ascontiguousarray(rows).data
@@ -280,8 +283,8 @@ class _Column:
         self.file.write(content)
         self.count += len(rows)
 
-    def finished(self) -> ArrayCard:
-        """Fill in the number of rows and make sure that all of it is on the disk."""
+    def finish(self) -> ArrayCard:
+        """Fill in the number of rows, and wait until everything is on disk."""
         self.file.seek(0)
         assert self._write_header() == self.start, "NumPy leaves room for the number of rows"
         self.file.flush()
@@ -297,7 +300,7 @@ class _Column:
 
 
 def read_card(folder: Path) -> StoreCard:
-    """``store.json``, checked for form and for having been left as it was written."""
+    """Read ``store.json``; refuse it if its form is wrong or it was edited."""
     from pydantic import TypeAdapter
 
     path = folder / CARD
@@ -308,13 +311,15 @@ def read_card(folder: Path) -> StoreCard:
     try:
         card: StoreCard = TypeAdapter(StoreCard).validate_json(content)
     except ValueError as error:
-        raise DataError(f"{path} cannot be used: {_first_reason(error)}; {_WRITE_AGAIN}") from None
+        raise DataError(
+            f"{path} cannot be used: {_describe_first_error(error)}; {_WRITE_AGAIN}"
+        ) from None
     arrays = {name: getattr(card.arrays, name) for name in ARRAYS}
     rows = [array.shape[:1] for array in arrays.values()]
     n, m = card.examples, card.clients
-    told = card.names is None or len(card.names) == m
-    whole = combine_digests(arrays, card.schema.to_table(), card.new_clients) == card.digest
-    if rows != [(n,), (n,), (m + 1,), (m,)] or not told or not whole:
+    names_fit = card.names is None or len(card.names) == m
+    unchanged = combine_digests(arrays, card.schema.to_table(), card.new_clients) == card.digest
+    if rows != [(n,), (n,), (m + 1,), (m,)] or not names_fit or not unchanged:
         raise DataError(f"{path} was edited or damaged: it contradicts itself; {_WRITE_AGAIN}")
     return card
 
@@ -328,12 +333,12 @@ def _refuse_unfinished(folder: Path) -> NoReturn:
             "remove the folder and write it again"
         )
     raise DataError(
-        f"{folder} holds no {CARD}; make such a data set with headstart data pack or synthetic"
+        f"{folder} holds no {CARD}; create a data set with headstart data pack or synthetic"
     )
 
 
-def _first_reason(error: ValueError) -> str:
-    """Where the form is wrong, without repeating what may be a long value."""
+def _describe_first_error(error: ValueError) -> str:
+    """Say where the form is wrong, without repeating a value that may be long."""
     first: Any = error.errors()[0]  # type: ignore[attr-defined]
     if first["loc"] == ("version",):
         return f"this Headstart reads version {VERSION} of the form"
@@ -341,16 +346,16 @@ def _first_reason(error: ValueError) -> str:
     return f"{place or 'the file'}: {first['msg'].splitlines()[0]}"
 
 
-def _kinds(name: str, schema: Schema) -> str:
+def _allowed_kinds(name: str, schema: Schema) -> str:
     return _NUMBERS if name == "y" and schema.target == "number" else _KINDS[name]
 
 
-def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
-    """The array in place, if header and length of its file are what the card says."""
+def _map_array(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
+    """Memory-map an array whose header and file length must match the card."""
     try:
         if not path.is_file():
             raise DataError(f"{path} does not exist; {_WRITE_AGAIN}")
-        # What np.load(mmap_mode="r") calls, less its guesses at other formats.
+        # np.load(mmap_mode="r") calls this too, but also tries other formats.
         array = np.lib.format.open_memmap(path, mode="r")
         length = path.stat().st_size
     except (OSError, ValueError, TypeError, OverflowError) as error:
@@ -362,7 +367,9 @@ def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
             f"{card.shape}; {_WRITE_AGAIN}"
         )
     if array.dtype.kind not in kinds:
-        raise DataError(f"{path} holds {array.dtype}, which is not for {path.stem}; {_WRITE_AGAIN}")
+        raise DataError(
+            f"{path} holds {array.dtype}, which is not a type for {path.stem}; {_WRITE_AGAIN}"
+        )
     if length != array.offset + array.nbytes:
         raise DataError(
             f"{path} has {length} bytes, not {array.offset + array.nbytes}; {_WRITE_AGAIN}"
@@ -370,13 +377,13 @@ def _mapped(path: Path, card: ArrayCard, kinds: str) -> np.ndarray:
     return array
 
 
-def _compare(path: Path, array: np.ndarray, card: ArrayCard) -> None:
+def _check_digest(path: Path, array: np.ndarray, card: ArrayCard) -> None:
     if build_array_card(array).sha256 != card.sha256:
         raise DataError(f"{path} is not what was written: its digest differs; {_WRITE_AGAIN}")
 
 
-def _parts(data: FederatedDataset) -> Iterator[FederatedDataset]:
-    """All clients, as many at a time as fit into a piece, at least one."""
+def _iterate_parts(data: FederatedDataset) -> Iterator[FederatedDataset]:
+    """Yield all clients, as many at a time as fit into a piece, but at least one."""
     row = data.x.nbytes // len(data.x)
     first = 0
     while first < data.clients:
@@ -388,14 +395,14 @@ def _parts(data: FederatedDataset) -> Iterator[FederatedDataset]:
 
 
 def refuse_taken(folder: Path) -> None:
-    """A data set is written to a folder that is new or empty; nothing is ever written over."""
+    """Refuse a folder that is not new or empty; nothing is ever overwritten."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; choose a folder with --out")
     with clear_write_errors(folder):
-        held = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if not held:
+        existing = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if not existing:
         return
-    if CARD in held:
+    if CARD in existing:
         raise OutputError(f"{folder} already holds a data set; choose another folder with --out")
     if is_store(folder):
         raise OutputError(
@@ -405,10 +412,10 @@ def refuse_taken(folder: Path) -> None:
     raise OutputError(f"{folder} already holds other files; choose another folder with --out")
 
 
-def _claimed(folder: Path) -> bool:
-    """Take the folder for writing and say whether it had to be made."""
+def _claim_folder(folder: Path) -> bool:
+    """Create the folder if needed, and return whether it was created."""
     refuse_taken(folder)
     with clear_write_errors(folder):
-        made = not folder.exists()
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-    return made
+    return is_new

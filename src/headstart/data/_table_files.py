@@ -1,7 +1,6 @@
-"""One file of the user's own data, read and checked: CSV, TSV, Parquet or NPZ.
+"""Read and check one file of the user's own data: CSV, TSV, Parquet or NPZ.
 
-Whatever is wrong with a file ends in one line that names the file, and the line and column where
-there are such.
+Every problem is reported in one line that names the file and, where possible, the line and column.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from headstart.errors import DataError, DataWarning
 
 _FINITE = "fill or remove missing values first"
 _INDEX_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
-"""How pandas names a row index in a file: not at all, or like this."""
+"""Names that pandas gives a row index in a file; an empty name is one of them."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are used, and for what."""
+    """The columns of a table that are used, and their roles."""
 
     label: str | None = "label"
-    """None: there need be no labels."""
+    """None if labels are not needed."""
     client: str | None = None
-    """The column that says whose each row is, if there is one."""
+    """The column that names the client of each row, if there is one."""
     features: tuple[str, ...] = ()
-    """The columns to learn from, in this order; empty: all that are left."""
+    """The columns to learn from, in this order; if empty, all remaining columns."""
     drop: tuple[str, ...] = ()
-    """Columns to leave out; each must be there."""
+    """Columns to leave out; each must exist."""
     ignore: tuple[str, ...] = ()
-    """Columns to leave out if they are there."""
+    """Columns to leave out if they exist."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,21 +49,21 @@ class Frame:
     """Names of the features; empty for NPZ."""
     x: np.ndarray
     labels: np.ndarray
-    """Words (or numbers as words), one per example; whole numbers, one per position, for text."""
+    """Text, one per example (numbers too); for a text, whole numbers, one per position."""
     clients: np.ndarray | None = None
     lines: Sequence[int] | None = None
     indices: tuple[str, ...] = ()
     """Columns that were left out because they are row indices."""
 
     def where(self, row: int) -> str:
-        """The file and the place of an example in it, for messages."""
+        """Return the file and the line or number of an example, for messages."""
         return f"{self.path} " + (
             f"example {row}" if self.lines is None else f"line {self.lines[row]}"
         )
 
 
 def read_table_file(path: Path, columns: Columns, *, required: bool = True) -> Frame:
-    """One file; a client column that is not ``required`` may be absent."""
+    """Read and check one file; the client column may be absent if it is not ``required``."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
         raise DataError(f"{path} is not one of {', '.join(READERS)}; convert it to one of these")
@@ -74,18 +73,18 @@ def read_table_file(path: Path, columns: Columns, *, required: bool = True) -> F
         raise DataError(f"{path} cannot be read: {error.strerror or 'damaged'}") from None
     if columns.client is not None and required and frame.clients is None:
         raise DataError(
-            f"{path} has no column {columns.client!r}; name the one that says whose each row is "
-            "with data.client"
+            f"{path} has no column {columns.client!r}; set data.client to the column that names "
+            "the client of each row"
         )
     if not len(frame.x):
-        raise DataError(f"{path} has no example; remove it or add rows")
+        raise DataError(f"{path} has no examples; remove it or add rows")
     if 0 in frame.x.shape:
-        raise DataError(f"{path} has no feature beside {columns.label!r}; add columns")
-    return _checked(frame)
+        raise DataError(f"{path} has no feature besides {columns.label!r}; add columns")
+    return _check_values(frame)
 
 
 def warn_about_index_columns(frames: Sequence[Frame]) -> None:
-    """One line for the row indices that were left out of these files, if any."""
+    """Warn in one line about row indices that were left out of these files."""
     names = list(dict.fromkeys(name for frame in frames for name in frame.indices))
     if names:
         first = next(frame.path for frame in frames if frame.indices)
@@ -100,52 +99,55 @@ def warn_about_index_columns(frames: Sequence[Frame]) -> None:
         )
 
 
-def _chosen_features(
+def _choose_features(
     path: Path, header: Sequence[str], columns: Columns, indices: Sequence[str] = ()
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The columns to learn from, and those that were left out as row indices."""
-    aside = (columns.label, columns.client)
+    """Return the columns to learn from, and those left out as row indices."""
+    not_features = (columns.label, columns.client)
     for option, names in (("features", columns.features), ("drop", columns.drop)):
         unknown = [name for name in names if name not in header]
         if unknown:
             raise DataError(
                 f"{path} has no column {unknown[0]!r}, which data.{option} names; "
-                f"it has {_shown(header)}"
+                f"it has {_list_names(header)}"
             )
-    taken = [name for name in columns.features if name in aside or name in columns.drop]
-    if taken:
+    contradictory = [
+        name for name in columns.features if name in not_features or name in columns.drop
+    ]
+    if contradictory:
         raise DataError(
-            f"data.features names {taken[0]!r}, which is the label, the client or dropped; "
-            "take it out"
+            f"data.features names {contradictory[0]!r}, which is the label, the client or dropped; "
+            "remove it from the list"
         )
     if columns.features:
         return list(columns.features), ()
-    out = (*aside, *columns.drop, *columns.ignore)
-    left = [name for name in header if name not in out]
-    found = [name for name in left if name in indices or _INDEX_NAME.fullmatch(name)]
-    return [name for name in left if name not in found], tuple(dict.fromkeys(found))
+    excluded = (*not_features, *columns.drop, *columns.ignore)
+    remaining = [name for name in header if name not in excluded]
+    row_indices = [name for name in remaining if name in indices or _INDEX_NAME.fullmatch(name)]
+    features = [name for name in remaining if name not in row_indices]
+    return features, tuple(dict.fromkeys(row_indices))
 
 
-def _shown(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
 
 
 def reorder_columns(frame: Frame, columns: Sequence[str], other: str) -> Frame:
-    """The frame with its columns in this order, or a line that says which are too few or many."""
+    """Return the frame with its columns in this order; refuse missing and extra columns."""
     missing = [name for name in columns if name not in frame.columns]
-    strange = [name for name in frame.columns if name not in columns]
+    extra = [name for name in frame.columns if name not in columns]
     if missing:
         raise DataError(f"{frame.path} has no column {missing[0]!r}, which {other} has")
-    if strange:
-        raise DataError(f"{frame.path} has a column {strange[0]!r}, which {other} has not")
+    if extra:
+        raise DataError(f"{frame.path} has a column {extra[0]!r}, which {other} does not have")
     if tuple(columns) == frame.columns:
         return frame
     order = [frame.columns.index(name) for name in columns]
     return replace(frame, columns=tuple(columns), x=frame.x[:, order])
 
 
-def _checked(frame: Frame) -> Frame:
-    """Refuse empty labels and features that are not finite numbers."""
+def _check_values(frame: Frame) -> Frame:
+    """Return the frame; refuse empty labels and features that are not finite numbers."""
     for what, words in (("label", frame.labels), ("client", frame.clients)):
         if words is None or words.ndim > 1:
             continue
@@ -165,9 +167,9 @@ def _checked(frame: Frame) -> Frame:
 
 
 def _read_csv(path: Path, columns: Columns) -> Frame:
-    header, rows, lines = _csv_rows(path)
+    header, rows, lines = _read_csv_rows(path)
     _check_header(path, header, columns.label)
-    names, indices = _chosen_features(path, header, columns)
+    names, indices = _choose_features(path, header, columns)
     keep = [header.index(name) for name in names]
 
     def words(name: str) -> np.ndarray:
@@ -177,16 +179,16 @@ def _read_csv(path: Path, columns: Columns) -> Frame:
     return Frame(
         path=path,
         columns=tuple(names),
-        x=_numbers(path, [[row[i] for i in keep] for row in rows], header, keep, lines),
-        labels=words(columns.label) if columns.label else _no_labels(len(rows)),
+        x=_parse_cells(path, [[row[i] for i in keep] for row in rows], header, keep, lines),
+        labels=words(columns.label) if columns.label else _placeholder_labels(len(rows)),
         clients=words(columns.client) if columns.client in header and columns.client else None,
         lines=lines,
         indices=indices,
     )
 
 
-def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    """Header, rows and their line numbers; every row as long as the header."""
+def _read_csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return header, rows and their line numbers; refuse rows not as long as the header."""
     rows: list[list[str]] = []
     lines: list[int] = []
     try:
@@ -208,31 +210,31 @@ def _csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     return header, rows, lines
 
 
-def _no_labels(rows: int) -> np.ndarray:
+def _placeholder_labels(rows: int) -> np.ndarray:
     return np.full(rows, "0", dtype=np.str_)
 
 
 def _check_header(path: Path, header: Sequence[str], label: str | None) -> None:
     if not header:
-        raise DataError(f"{path} is empty; it needs a first line with the names of the columns")
-    twice = [name for i, name in enumerate(header) if name and name in header[:i]]
-    if twice:
-        raise DataError(f"{path} has two columns {twice[0]!r}; rename one")
+        raise DataError(f"{path} is empty; its first line must name the columns")
+    repeated = [name for i, name in enumerate(header) if name and name in header[:i]]
+    if repeated:
+        raise DataError(f"{path} has two columns {repeated[0]!r}; rename one")
     if label is not None and label not in header:
         raise DataError(
-            f"{path} has no column {label!r}; name the one with the labels with data.label "
-            f"(it has {_shown(header)})"
+            f"{path} has no column {label!r}; set data.label to the column with the labels "
+            f"(it has {_list_names(header)})"
         )
 
 
-def _numbers(
+def _parse_cells(
     path: Path,
     cells: list[list[str]],
     header: Sequence[str],
     keep: Sequence[int],
     lines: Sequence[int],
 ) -> np.ndarray:
-    """Cells as 32-bit numbers; the slow search only runs when there is something to find."""
+    """Convert cells to 32-bit numbers; search for the bad cell only if that fails."""
     with np.errstate(over="ignore"):
         try:
             return np.array(cells, np.float64).reshape(len(cells), len(keep)).astype(np.float32)
@@ -255,37 +257,37 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_parquet(path: Path, columns: Columns) -> Frame:
-    table = _parquet_table(path)
+    table = _read_parquet_table(path)
     header = [str(name) for name in table.column_names]
     _check_header(path, header, columns.label)
-    names, indices = _chosen_features(path, header, columns, _pandas_index(table))
+    names, indices = _choose_features(path, header, columns, _find_pandas_index(table))
     x = np.empty((table.num_rows, len(names)), np.float32)
     for i, name in enumerate(names):
-        x[:, i] = _parquet_numbers(path, name, table.column(name))
+        x[:, i] = _convert_parquet_column(path, name, table.column(name))
     client = columns.client if columns.client in header else None
     return Frame(
         path=path,
         columns=tuple(names),
         x=x,
-        labels=_words(table.column(columns.label).to_pylist())
+        labels=_to_text(table.column(columns.label).to_pylist())
         if columns.label
-        else _no_labels(table.num_rows),
-        clients=_words(table.column(client).to_pylist()) if client else None,
+        else _placeholder_labels(table.num_rows),
+        clients=_to_text(table.column(client).to_pylist()) if client else None,
         indices=indices,
     )
 
 
-def _pandas_index(table: Any) -> list[str]:
-    """The columns that were a data frame's index, as pandas notes it in the file."""
-    noted = (table.schema.metadata or {}).get(b"pandas", b"{}")
+def _find_pandas_index(table: Any) -> list[str]:
+    """Return the columns that were a data frame's index, from pandas' notes in the file."""
+    pandas_notes = (table.schema.metadata or {}).get(b"pandas", b"{}")
     try:
-        entries = json.loads(noted).get("index_columns", [])
+        entries = json.loads(pandas_notes).get("index_columns", [])
     except (ValueError, AttributeError):
         return []
     return [entry for entry in entries if isinstance(entry, str)]
 
 
-def _parquet_table(path: Path) -> Any:
+def _read_parquet_table(path: Path) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -296,12 +298,12 @@ def _parquet_table(path: Path) -> Any:
         return parquet.read_table(path, partitioning=None)
     except FileNotFoundError:
         raise
-    except Exception as error:  # pyarrow has many ways to say that a file is damaged
+    except Exception as error:  # pyarrow raises many kinds of errors for a damaged file
         reason = (str(error).splitlines() or ["damaged"])[0][:120]
         raise DataError(f"{path} is not a Parquet file that can be read: {reason}") from None
 
 
-def _parquet_numbers(path: Path, name: str, column: Any) -> np.ndarray:
+def _convert_parquet_column(path: Path, name: str, column: Any) -> np.ndarray:
     from pyarrow import types
 
     if column.null_count:
@@ -327,7 +329,7 @@ def _read_npz(path: Path, columns: Columns) -> Frame:
     for option in ("features", "drop"):
         if getattr(columns, option):
             raise DataError(f"{path} has no named columns; leave out data.{option}")
-    arrays = _npz_arrays(path)
+    arrays = _read_npz_arrays(path)
     if columns.label is None and "x" in arrays:
         arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     for name in ("x", "y"):
@@ -342,12 +344,12 @@ def _read_npz(path: Path, columns: Columns) -> Frame:
     owners = None if client is None else arrays.get(client)
     if owners is not None and owners.shape != (len(x),):
         raise DataError(f"{path} has {client!r} of shape {owners.shape}, not one per example")
-    clients = None if owners is None else _words(owners.tolist())
-    return Frame(path, (), _npz_numbers(path, x), _npz_labels(path, y), clients)
+    clients = None if owners is None else _to_text(owners.tolist())
+    return Frame(path, (), _convert_npz_inputs(path, x), _convert_npz_labels(path, y), clients)
 
 
-def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of the file; pickles are refused, since they could run code."""
+def _read_npz_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return all arrays of the file; refuse pickles, which could run code."""
     try:
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")
@@ -359,7 +361,7 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
         raise
     except Exception as error:  # zip, zlib, header and memory errors all mean the same here
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        if "pickle" in reason:  # NumPy would now advise to load it unsafely
+        if "pickle" in reason:  # NumPy's message would suggest loading it unsafely
             reason = "it is not an archive of plain arrays"
         raise DataError(
             f"{path} is not an NPZ file that can be read: {reason}; "
@@ -367,8 +369,8 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _npz_numbers(path: Path, x: np.ndarray) -> np.ndarray:
-    """Images of bytes stay bytes, whole numbers whole; all else becomes 32-bit numbers."""
+def _convert_npz_inputs(path: Path, x: np.ndarray) -> np.ndarray:
+    """Return bytes (images) unchanged and all other numbers as 32-bit floats."""
     if x.dtype.kind not in "buif":
         raise DataError(f"{path} has x of type {x.dtype}; numbers are needed")
     if x.dtype == np.uint8:
@@ -377,14 +379,14 @@ def _npz_numbers(path: Path, x: np.ndarray) -> np.ndarray:
         return x.astype(np.float32)
 
 
-def _npz_labels(path: Path, y: np.ndarray) -> np.ndarray:
+def _convert_npz_labels(path: Path, y: np.ndarray) -> np.ndarray:
     if y.dtype.kind not in "buifU" or (y.ndim > 1 and y.dtype.kind not in "bui"):
         raise DataError(f"{path} has y of type {y.dtype}; whole numbers or words are needed")
-    return _words(y.tolist()) if y.ndim == 1 else y.astype(np.int64)
+    return _to_text(y.tolist()) if y.ndim == 1 else y.astype(np.int64)
 
 
-def _words(values: Sequence[Any]) -> np.ndarray:
-    """Values as text; a missing one is empty."""
+def _to_text(values: Sequence[Any]) -> np.ndarray:
+    """Return the values as text; a missing value becomes an empty text."""
     return np.array(["" if v is None else str(v) for v in values], dtype=np.str_)
 
 

@@ -1,4 +1,4 @@
-"""Text as numbers: how labels and client names are distinguished and ordered."""
+"""Parse and order text that may be numbers, such as labels and client names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def number_words(words: np.ndarray) -> tuple[list[str], np.ndarray]:
 
 
 def parse_integer(text: str) -> int | None:
-    """Return the whole number that a text says, also as 1.0, or None."""
+    """Return the whole number in a text, also if written as 1.0, or None."""
     try:
         return int(text)
     except ValueError:
@@ -26,7 +26,7 @@ def parse_integer(text: str) -> int | None:
 
 
 def parse_number(text: str) -> float | None:
-    """Return the number that a text says, or None."""
+    """Return the number in a text, or None."""
     try:
         return float(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The data sets Headstart knows by name.
+"""The built-in data sets.
 
-Every module here that defines ``SOURCE`` is one: adding a data set is adding a file.
+Every module here that defines ``SOURCE`` is one: to add a data set, add a file.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ FILES = tuple(
 
 
 def load() -> Pool:
-    """50,000 training and 10,000 test images of 32 × 32 pixels in three colours."""
+    """Return 50,000 training and 10,000 test images of 32 × 32 pixels in three colours."""
     batches = [parse(c, f.name) for c, f in zip(downloads.read(FILES), FILES, strict=True)]
     (*train, (test_x, test_y)) = batches
     return Pool(
@@ -61,10 +61,10 @@ def load() -> Pool:
 
 
 def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (rows, 32, 32, 3) and classes; a row is a label byte and 3 × 32 × 32 pixel bytes."""
+    """Return images (rows, 32, 32, 3) and classes; a row is 1 label and 3 × 32 × 32 pixel bytes."""
     if not content or len(content) % _ROW:
         raise DataError(
-            f"{name} is cut short or damaged: {len(content)} bytes are no multiple of {_ROW}; "
+            f"{name} is cut short or damaged: {len(content)} bytes are not a multiple of {_ROW}; "
             "download it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, _ROW)

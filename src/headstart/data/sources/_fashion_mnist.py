@@ -47,7 +47,7 @@ FILES = tuple(
 
 
 def load() -> Pool:
-    """60,000 training and 10,000 test images of 28 × 28 pixels."""
+    """Return 60,000 training and 10,000 test images of 28 × 28 pixels."""
     return mnist.read("fashion-mnist", FILES, CLASSES)
 
 

@@ -1,10 +1,10 @@
-"""Heart disease in four hospitals: the smallest real federation there is.
+"""Heart disease in four hospitals: a very small real federation.
 
-Of the 13 columns, numbers are kept as they are and standardised by the schema with fixed constants
-(mean and deviation of the Cleveland patients as commonly published, rounded), because in a
-federation no party could compute them across hospitals. Categories become one column per value. A
-missing number is stored as the constant's mean, so that the model sees 0, with a column that says
-so; a missing category is 0 in all its columns. A cholesterol or blood pressure of 0 is missing too.
+Of the 13 columns, numbers are stored unchanged and standardised by the schema with fixed constants
+(mean and deviation of the Cleveland patients as commonly published, rounded), because no party of a
+federation could compute them across hospitals. Categories become one column per value. A missing
+number is stored as the mean, so that the model sees 0, and a second column marks it as missing. A
+missing category is 0 in all its columns. A cholesterol or blood pressure of 0 counts as missing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ FILES = tuple(
 
 
 def load() -> Pool:
-    """920 patients of four hospitals: is there heart disease (num > 0)?"""
+    """Return 920 patients of four hospitals, labelled by heart disease (num > 0)."""
     contents = downloads.read(FILES)
     parsed = [parse(content, file.name) for content, file in zip(contents, FILES, strict=True)]
     rest = len(FEATURES) - len(NUMBERS)
@@ -96,16 +96,16 @@ def load() -> Pool:
 
 
 def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of one hospital's comma-separated lines."""
+    """Parse one hospital's comma-separated lines into features and labels."""
     lines = content.decode("ascii", "replace").split("\n")
-    rows = [_row(line, f"{name} line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+    rows = [_parse_row(line, f"{name} line {n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise DataError(f"{name} is empty; download it again")
     x, y = zip(*rows, strict=True)
     return np.array(x, np.float32), np.array(y, np.int32)
 
 
-def _row(line: str, where: str) -> tuple[list[float], int]:
+def _parse_row(line: str, where: str) -> tuple[list[float], int]:
     cells = line.strip().split(",")
     try:
         values = [None if cell.strip() == "?" else float(cell) for cell in cells]
@@ -113,22 +113,22 @@ def _row(line: str, where: str) -> tuple[list[float], int]:
         raise DataError(f"{where} has a cell that is neither a number nor '?'") from None
     if len(values) != len(COLUMNS) + 1 or values[-1] is None:
         raise DataError(f"{where} does not have 13 values and a diagnosis")
-    found = dict(zip(COLUMNS, values[:-1], strict=True))
+    patient = dict(zip(COLUMNS, values[:-1], strict=True))
     for column in ("chol", "trestbps"):
-        found[column] = found[column] or None
-    return _features(found, where), int(values[-1] > 0)
+        patient[column] = patient[column] or None
+    return _encode_features(patient, where), int(values[-1] > 0)
 
 
-def _features(found: dict[str, float | None], where: str) -> list[float]:
-    numbers = [mean if (v := found[c]) is None else v for c, (mean, _) in NUMBERS.items()]
-    if found["age"] is None or found["sex"] is None or not np.isfinite(numbers).all():
+def _encode_features(patient: dict[str, float | None], where: str) -> list[float]:
+    numbers = [mean if (v := patient[c]) is None else v for c, (mean, _) in NUMBERS.items()]
+    if patient["age"] is None or patient["sex"] is None or not np.isfinite(numbers).all():
         raise DataError(f"{where} has no age, no sex or a number that is not finite")
-    hot = []
+    one_hot = []
     for column, values in CATEGORIES.items():
-        if found[column] is not None and found[column] not in values:
-            raise DataError(f"{where} has {column}={found[column]}, which is not one of {values}")
-        hot += [float(found[column] == value) for value in values]
-    return numbers + hot + [float(found[column] is None) for column in INDICATED]
+        if patient[column] is not None and patient[column] not in values:
+            raise DataError(f"{where} has {column}={patient[column]}, which is not one of {values}")
+        one_hot += [float(patient[column] == value) for value in values]
+    return numbers + one_hot + [float(patient[column] is None) for column in INDICATED]
 
 
 SOURCE = Source(

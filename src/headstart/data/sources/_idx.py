@@ -17,25 +17,25 @@ _TYPES: dict[int, np.dtype[Any]] = {8: np.dtype(">u1"), 12: np.dtype(">i4")}
 
 
 def parse(content: bytes, name: str, axes: int) -> np.ndarray:
-    """The array in an IDX file; ``name`` is for messages."""
+    """Return the array in an IDX file; ``name`` is for messages."""
     if len(content) < 4 + 4 * axes or content[:2] != b"\0\0" or content[2] not in _TYPES:
         raise DataError(f"{name} is not an IDX file; download it again")
     kind = _TYPES[content[2]]
     if content[3] != axes:
         raise DataError(f"{name} has {content[3]} axes, not {axes}: it is another file; rename it")
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", axes, offset=4))
-    found = len(content) - 4 - 4 * axes
-    if found != math.prod(shape) * kind.itemsize:
-        wanted = math.prod(shape) * kind.itemsize
+    size = len(content) - 4 - 4 * axes
+    if size != math.prod(shape) * kind.itemsize:
+        expected = math.prod(shape) * kind.itemsize
         raise DataError(
-            f"{name} is cut short or damaged: {found} bytes, not {wanted}; download it again"
+            f"{name} is cut short or damaged: {size} bytes, not {expected}; download it again"
         )
     values = np.frombuffer(content, kind, offset=4 + 4 * axes).reshape(shape)
     return values.astype(kind.newbyteorder("="))
 
 
 def images(content: bytes, name: str) -> np.ndarray:
-    """Grey images as (examples, 28, 28, 1) bytes."""
+    """Return grey images as (examples, 28, 28, 1) bytes."""
     pixels = parse(content, name, axes=3)
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (28, 28):
         raise DataError(f"{name} does not hold 28 × 28 images of bytes but {pixels.shape[1:]}")

@@ -37,21 +37,21 @@ FILES = tuple(
 
 
 def load() -> Pool:
-    """60,000 training and 10,000 test images of 28 × 28 pixels."""
+    """Return 60,000 training and 10,000 test images of 28 × 28 pixels."""
     return read("mnist", FILES, tuple(map(str, range(10))))
 
 
-def read(name: str, four: Sequence[DataFile], class_names: tuple[str, ...]) -> Pool:
-    """A pool from training images, training labels, test images and test labels."""
-    content = downloads.read(four)
-    x, test_x = (idx.images(content[i], four[i].name) for i in (0, 2))
+def read(name: str, files: Sequence[DataFile], class_names: tuple[str, ...]) -> Pool:
+    """Read a pool from files of training images and labels, then test images and labels."""
+    content = downloads.read(files)
+    x, test_x = (idx.images(content[i], files[i].name) for i in (0, 2))
     return Pool(
         name=name,
         x=x,
-        y=idx.labels(content[1], four[1].name, len(x)),
+        y=idx.labels(content[1], files[1].name, len(x)),
         schema=Schema(shape=(28, 28, 1), classes=10, scale=1 / 255, class_names=class_names),
         test_x=test_x,
-        test_y=idx.labels(content[3], four[3].name, len(test_x)),
+        test_y=idx.labels(content[3], files[3].name, len(test_x)),
     )
 
 

@@ -38,16 +38,19 @@ FILES = (
 
 
 def load() -> Pool:
-    """70,000 digits of 539 writers, and 297 others who are new."""
-    return with_writers(mnist.load())
+    """Return 70,000 digits of 539 known writers and 297 new ones."""
+    return add_writers(mnist.load())
 
 
-def with_writers(digits: Pool) -> Pool:
-    """One pool of both parts of MNIST, with the writer of each image."""
+def add_writers(digits: Pool) -> Pool:
+    """Join both parts of MNIST into one pool, with the writer of each image."""
     assert digits.test_x is not None and digits.test_y is not None
     train, test = downloads.read(FILES)
     writers = np.concatenate(
-        [_writers(train, FILES[0].name, digits.y), _writers(test, FILES[1].name, digits.test_y)]
+        [
+            _read_writers(train, FILES[0].name, digits.y),
+            _read_writers(test, FILES[1].name, digits.test_y),
+        ]
     )
     names, owner = np.unique(writers, return_inverse=True)
     return replace(
@@ -64,8 +67,8 @@ def with_writers(digits: Pool) -> Pool:
     )
 
 
-def _writers(content: bytes, name: str, classes: np.ndarray) -> np.ndarray:
-    """Column 2 of the extended labels, for the first rows; column 0 must repeat the classes."""
+def _read_writers(content: bytes, name: str, classes: np.ndarray) -> np.ndarray:
+    """Return the writers in column 2 of the extended labels; column 0 must equal the classes."""
     table = idx.parse(content, name, axes=2)
     if table.shape[1] < 3 or len(table) < len(classes):
         raise DataError(f"{name} has shape {table.shape}, too small for {len(classes)} images")

@@ -33,7 +33,7 @@ _TOKENS[[ord(c) for c in CHARACTERS]] = np.arange(len(CHARACTERS))
 
 
 def load() -> Pool:
-    """Windows of 80 characters from 447 roles."""
+    """Return windows of 80 characters from 447 roles."""
     texts = {
         role: text for role, text in parse(downloads.read(FILES)[0]).items() if len(text) >= LEAST
     }
@@ -58,7 +58,7 @@ def load() -> Pool:
 
 
 def parse(content: bytes) -> dict[str, str]:
-    """Each role's text."""
+    """Return each role's text."""
     try:
         table: Any = json.loads(content)
         raw = {role: table["user_data"][role]["raw"] for role in table["users"]}
@@ -71,7 +71,7 @@ def parse(content: bytes) -> dict[str, str]:
 
 
 def windows(text: str) -> tuple[np.ndarray, np.ndarray]:
-    """The text's windows as tokens, and the same shifted by one."""
+    """Return the text's windows as tokens, and the same windows shifted by one character."""
     points = np.frombuffer(text.encode("utf-32-le", "replace"), "<u4")
     tokens = np.where(points < 256, _TOKENS[np.minimum(points, 255)], len(CHARACTERS))
     count = (len(tokens) - 1) // WINDOW

@@ -1,4 +1,4 @@
-"""What a source is: a way to a pool, and what a user must know before using it."""
+"""A source: how to load its examples, and what a user must know before using it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headstart.data._federated import FederatedDataset
 
 @runtime_checkable
 class Maker(Protocol):
-    """A source that makes its clients: a dataclass whose fields are options of ``[data]``."""
+    """A source that generates its clients: a dataclass whose fields are options of ``[data]``."""
 
     @property
     def clients(self) -> int:
-        """How many clients it makes."""
+        """Number of clients to generate."""
 
     def dataset(
         self, *, seed: int, new_clients: int = 0, test_fraction: float = 0.2
     ) -> FederatedDataset:
-        """The clients, split; the seed alone decides."""
+        """Generate the clients and split them; all randomness comes from the seed."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Source:
     licence: str
     citation: str
     home: str
-    """Address of the people who keep it."""
+    """Web page of its publishers."""
     load: Callable[[], Pool]
     files: tuple[DataFile, ...] = ()
     natural: bool = False
-    """Whether it says itself whose each example is."""
+    """Whether the source names the client of each example."""
     maker: type[Maker] | None = None
-    """What makes the clients, where they are not read from files."""
+    """The class that generates the clients, if they are not read from files."""
 
     def missing(self) -> list[DataFile]:
-        """The files that are not on this machine."""
+        """Return the files that are not on this machine."""
         return [file for file in self.files if downloads.find(file) is None]

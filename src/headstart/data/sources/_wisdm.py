@@ -1,9 +1,9 @@
-"""WISDM activity recognition: what is somebody doing who carries a phone?
+"""WISDM activity recognition: what is a person who carries a phone doing?
 
-Each example summarises ten seconds of an accelerometer in 43 numbers. They are kept as they are;
+Each example summarises ten seconds of an accelerometer in 43 numbers. They are stored unchanged;
 the schema scales them with fixed round constants (no statistics across people). A missing peak
-distance is stored as the constant's middle, so that the model sees 0, with a column that says so.
-Known defects of the published file, left as they are: XAVG is always 0 and ZSTANDDEV repeats
+distance is stored as the middle, so that the model sees 0, and a second column marks it as missing.
+Known defects of the published file are left unchanged: XAVG is always 0 and ZSTANDDEV repeats
 XSTANDDEV. Windows carry no time and are split at random, so neighbouring windows may fall into
 different splits of one person.
 """
@@ -50,13 +50,13 @@ FILES = (
 )
 
 
-def constants(feature: str) -> tuple[float, float]:
-    """Middle and width by which a feature is scaled."""
+def find_scaling(feature: str) -> tuple[float, float]:
+    """Return the middle and the width by which a feature is scaled."""
     return next((c for end, c in _KINDS.items() if feature.endswith(end)), (0.1, 0.05))
 
 
 def load() -> Pool:
-    """5,418 windows of 36 people, six activities."""
+    """Return 5,418 windows of 36 people, labelled with six activities."""
     x, y, person = parse(downloads.read(FILES)[0], FILES[0].name)
     people, owner = np.unique(person, return_inverse=True)
     return Pool(
@@ -66,8 +66,8 @@ def load() -> Pool:
         schema=Schema(
             shape=(len(FEATURES),),
             classes=len(ACTIVITIES),
-            shift=tuple(constants(f)[0] for f in FEATURES),
-            scale=tuple(1 / constants(f)[1] for f in FEATURES),
+            shift=tuple(find_scaling(f)[0] for f in FEATURES),
+            scale=tuple(1 / find_scaling(f)[1] for f in FEATURES),
             feature_names=FEATURES,
             class_names=ACTIVITIES,
         ),
@@ -77,14 +77,16 @@ def load() -> Pool:
 
 
 def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features, activities and people from the lines after ``@data``."""
+    """Parse features, activities and people from the lines after ``@data``."""
     lines = content.decode("ascii", "replace").splitlines()
     starts = [n for n, line in enumerate(lines) if line.strip().lower() == "@data"]
     if not starts:
         raise DataError(f"{name} is not an ARFF file: it has no @data; download it again")
     body = enumerate(lines[starts[0] + 1 :], starts[0] + 2)
     rows = [
-        _row(line, f"{name} line {n}") for n, line in body if line.strip() and line[0] not in "%"
+        _parse_row(line, f"{name} line {n}")
+        for n, line in body
+        if line.strip() and line[0] not in "%"
     ]
     if not rows:
         raise DataError(f"{name} has no line after @data; download it again")
@@ -92,22 +94,22 @@ def parse(content: bytes, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return np.array(x, np.float32), np.array(y, np.int32), np.array(person)
 
 
-def _row(line: str, where: str) -> tuple[list[float], int, int]:
+def _parse_row(line: str, where: str) -> tuple[list[float], int, int]:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(COLUMNS) + 3 or cells[-1] not in ACTIVITIES:
         raise DataError(f"{where} does not have 46 values, the last one an activity")
     try:
         person = int(cells[1])
-        found = {
+        window = {
             column: None if column in PEAKS and cell == "?" else float(cell)
             for column, cell in zip(COLUMNS, cells[2:-1], strict=True)
         }
     except ValueError:
         raise DataError(f"{where} has a cell that is not a number") from None
-    values = [constants(column)[0] if v is None else v for column, v in found.items()]
+    values = [find_scaling(column)[0] if v is None else v for column, v in window.items()]
     if not np.isfinite(values).all():
         raise DataError(f"{where} has a number that is not finite")
-    missing = [float(found[peak] is None) for peak in PEAKS]
+    missing = [float(window[peak] is None) for peak in PEAKS]
     return values + missing, ACTIVITIES.index(cells[-1]), person
 
 
