@@ -10,7 +10,7 @@
     ├── DivergedError              training produced numbers that are not finite
     │
     │   in headstart.flower, where a federation runs:
-    ├── SiteError                  the worker of a site could not answer
+    ├── WorkerError                the worker of a site could not carry out an order
     ├── SupersededError            another process has resumed the run: this one must stop
     └── FederationError            too few sites, or too few usable answers
 

@@ -181,14 +181,14 @@ def test_plan_says_what_the_theory_promises(capsys: pytest.CaptureFixture[str]) 
     assert found["promised"]["total"] <= 2 and found["constants"]["L"] > 0
     assert "lower estimates" in found["what"] and found["plan"]["rounds"] >= 1
     code, out, _ = run(capsys, "plan", "--epsilon", "2", "--clients", "4", *small)
-    assert code == 0 and "What the theorem promises" in out and "worst case" in out
+    assert code == 0 and "What the theorem guarantees" in out and "worst case" in out
 
 
 @pytest.mark.parametrize(
     "words, text",
     [
         (["--epsilon", "0"], "epsilon"),
-        (["--set", "algorithm.name=apfl"], "theorems are about per-fedavg"),
+        (["--set", "algorithm.name=apfl"], "theorems cover only per-fedavg"),
         (["nothing.toml"], "does not exist"),
     ],
 )

@@ -51,7 +51,7 @@ def test_killed_at_random_moments_and_resumed_gives_the_identical_model(
     moments, rounds = random.Random(0), []
     for number in range(4):
         process = start(
-            *RUN, *how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env
+            *RUN, *resume_arguments(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env
         )
         seen = newest(cut)
         while number and newest(cut) == seen and process.poll() is None:
@@ -61,12 +61,12 @@ def test_killed_at_random_moments_and_resumed_gives_the_identical_model(
         process.communicate(timeout=PATIENCE)
         rounds.append(newest(cut))
     assert not (cut / "summary.json").exists(), f"killed too late to mean anything: {rounds}"
-    finish(start(*RUN, *how_to_go_on(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env))
+    finish(start(*RUN, *resume_arguments(cut, tmp_path / "plan.toml"), "--out", str(cut), env=env))
     for name in ("model.safetensors", "clients.csv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), rounds
 
 
-def how_to_go_on(folder: Path, plan: Path) -> list[str]:
+def resume_arguments(folder: Path, plan: Path) -> list[str]:
     """What a user would type: resume if there is a run, else start."""
     return ["--resume"] if (folder / "config.toml").exists() else [str(plan)]
 

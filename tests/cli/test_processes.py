@@ -53,7 +53,7 @@ def test_two_processes_train_the_same_model_and_a_lost_one_is_reported(
     os.kill(follower(process.pid), signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, err
-    assert "process 1 of 2 was ended by signal 9; the run was stopped." in err
+    assert "process 1 of 2 was killed by signal 9; the run was stopped." in err
     assert f"headstart run --resume --out {both} --processes 2" in err
     assert not orphans(str(both))
 

@@ -70,7 +70,7 @@ def test_describe_an_experiment_file_and_own_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["describe", "mnsit"], "'mnsit' is neither a source nor a file"),
+        (["describe", "mnsit"], "'mnsit' is not a source, a file or a folder"),
         (["describe", "--set", "clients"], "is not key=value"),
         (["describe", "--set", "clients=1"], "data.clients=1"),
         (["describe", "--set", "seed=x"], "seed='x' does not fit"),

@@ -79,7 +79,7 @@ def test_names_are_packed_and_clients_exported(tmp_path: Path) -> None:
         (["synthetic", "--out", "s", "--seed", "-1"], ConfigError, "seed=-1"),
         (["synthetic", "--out", "taken"], OutputError, "taken already holds other files"),
         (["synthetic", "--out", "taken/file/s"], OutputError, "cannot write taken/file/s"),
-        (["pack", "nowhere", "--out", "s"], ConfigError, "'nowhere' is neither a source"),
+        (["pack", "nowhere", "--out", "s"], ConfigError, "'nowhere' is not a source"),
         (["pack", "mnist", "--out", "taken"], OutputError, "taken already holds other files"),
         (["check", "taken"], DataError, r"taken holds no store\.json"),
         (["check", "nowhere"], DataError, "nowhere does not exist"),
@@ -116,4 +116,4 @@ def test_long_work_says_how_far_it_is(
     monkeypatch.setattr("headstart._experiments.progress.PLAIN_SECONDS", 0.0)
     arguments: list[Any] = ["synthetic", "--clients", 600, "--features", 2]
     text = run(*arguments, "--out", tmp_path / "s")
-    assert "making clients: 256 of 600" in text and "s left" in text
+    assert "generating clients: 256 of 600" in text and "s left" in text

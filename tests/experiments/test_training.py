@@ -23,7 +23,7 @@ from headstart._experiments import (
     run_experiment,
 )
 from headstart._experiments.personalization import personalize_file
-from headstart._simulation.constant import constant_answer
+from headstart._simulation.constant import score_constant_answer
 from headstart._simulation.scoring import Scores
 from headstart.errors import (
     CheckpointError,
@@ -294,10 +294,12 @@ def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.Monk
     data = tiny.federation()
     clients = [data.client(c) for c in range(5)]
     wanted = np.mean([np.mean(c.y_test == np.bincount(c.y_train).argmax()) for c in clients])
-    constant = constant_answer(Classification(tiny.MODEL, data.schema), data, range(5))
+    constant = score_constant_answer(Classification(tiny.MODEL, data.schema), data, range(5))
     assert constant is not None and constant.value == pytest.approx(wanted)
-    monkeypatch.setattr("headstart._simulation.constant.NUMBERS", 40)  # ten examples at a time
-    assert constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
+    monkeypatch.setattr("headstart._simulation.constant.MOST_NUMBERS", 40)  # ten examples at a time
+    assert (
+        score_constant_answer(Classification(tiny.MODEL, data.schema), data, range(5)) == constant
+    )
     for accuracy, said in ((wanted - 0.01, True), (wanted + 0.01, False)):
         scores = scores_of(np.full((5, 2), accuracy))
         assert (results.constant_note(scores, data, 1, constant) is not None) is said

@@ -31,7 +31,7 @@ def test_exactly_the_training_rows_of_the_coming_clients_are_asked_for(
     data = open_store(stored)
     engine = Simulation(data, tiny.MODEL, FedAvg(**tiny.COMMON), participation=0.1)
     engine.advance(engine.start(), 2)
-    engine.read_ahead.finish()
+    engine.read_ahead.wait()
     expected = []
     for number in range(4):  # two rounds, and two more that are likely
         key = engine.keys.sampling(number)

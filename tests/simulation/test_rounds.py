@@ -16,14 +16,21 @@ from headstart._simulation import Keys, Simulation
 from headstart._simulation.layout import (
     AXIS,
     Layout,
-    aligned,
-    mesh_of,
-    named,
+    align,
+    choose_layout,
+    make_mesh,
+    parse_layout,
     replicate,
-    suited,
 )
 from headstart._simulation.reference import run_rounds_slowly
-from headstart._simulation.rounds import run_rounds
+from headstart._simulation.rounds import (
+    NO_CLIENT,
+    _sum_over_devices,
+    _Sums,
+    join_number,
+    run_rounds,
+    split_number,
+)
 from headstart._simulation.sampling import choose_clients
 from headstart.algorithms import Algorithm, FedAvg, PerFedAvg
 from headstart.errors import ConfigError, DivergedError
@@ -71,9 +78,9 @@ def test_engines_agree_and_cutting_changes_nothing(algorithm: Algorithm) -> None
 @pytest.mark.parametrize("name", ["per-fedavg-options", "apfl"])
 def test_layouts_change_the_result_by_rounding_only(name: str, devices: int, layout: str) -> None:
     """Five clients of five: on two devices one place is padding."""
-    algorithm, mesh = tiny.VARIANTS[name], mesh_of(jax.devices()[:devices])
+    algorithm, mesh = tiny.VARIANTS[name], make_mesh(jax.devices()[:devices])
     data = tiny.federation()
-    engine = Simulation(data, tiny.MODEL, algorithm, layout=named(layout, mesh))
+    engine = Simulation(data, tiny.MODEL, algorithm, layout=parse_layout(layout, mesh))
     other = Simulation(data, tiny.MODEL, algorithm, layout="vmapped")
     assert (engine.layout.devices, other.layout.devices) == (devices, 2)
     end, end_of_other = (each.advance(each.start(), ROUNDS) for each in (engine, other))
@@ -90,16 +97,16 @@ def local(tree: Any) -> Any:
 
 
 def test_a_layout_is_chosen_by_size_and_can_be_named() -> None:
-    mesh = mesh_of()
-    assert suited(mesh, parameters=3_000, batch=10).style == "vmapped"
-    assert suited(mesh, parameters=68_000, batch=40) == named("mapped", mesh)
-    assert named("vmapped:7", mesh).group == 7
+    mesh = make_mesh()
+    assert choose_layout(mesh, parameters=3_000, batch=10).style == "vmapped"
+    assert choose_layout(mesh, parameters=68_000, batch=40) == parse_layout("mapped", mesh)
+    assert parse_layout("vmapped:7", mesh).group == 7
     for wrong in ("sideways", "mapped:0", "vmapped:x", "mapped:-1", ""):
         with pytest.raises(ConfigError, match="use mapped, vmapped"):
-            named(wrong, mesh)
+            parse_layout(wrong, mesh)
 
 
-def test_step_sizes_seeds_and_piece_lengths_do_not_compile_anew() -> None:
+def test_step_sizes_seeds_and_piece_lengths_do_not_compile_again() -> None:
     engine = simulation(FedAvg(**tiny.COMMON))
     engine.advance(engine.start(), 2)
     compiled = programs()
@@ -130,6 +137,30 @@ def test_divergence_names_round_and_client_and_keeps_the_good_state() -> None:
     assert caught.value.client == "2"
     assert caught.value.round == progress.round + 1
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(progress.state.params))
+
+
+def test_client_numbers_up_to_the_largest_survive_as_floats() -> None:
+    """Every bit alone, all bits, and the neighbours of 2**16, 2**24 and 2**31."""
+    edges = [edge + d for edge in (2**16, 2**24, 2**31) for d in (-2, -1, 0, 1)]
+    numbers = [0, *(2**bit for bit in range(31)), *(n for n in edges if n < 2**31)]
+    halves = jax.jit(split_number)(jnp.array(numbers, jnp.int32))
+    assert halves.dtype == jnp.float32
+    assert jax.jit(join_number)(halves).tolist() == numbers
+
+
+@pytest.mark.parametrize(
+    "numbers", [(NO_CLIENT, 2**31 - 2), (2**31 - 3, 2**31 - 2), (2**24 + 1, 2**24), (NO_CLIENT, 0)]
+)
+def test_the_lowest_bad_client_of_all_devices_is_found(numbers: tuple[int, int]) -> None:
+    layout = Layout(make_mesh(jax.devices()[:2]))
+
+    def program(numbers: Array) -> tuple[Array, Array]:
+        own = numbers[jax.lax.axis_index(AXIS)]
+        sums = _sum_over_devices(_Sums(jnp.ones(3), jnp.array(0.5), {}, {}, own), layout)
+        return sums.bad_client, sums.weight
+
+    bad, weight = jax.jit(layout.on_all_devices(program))(jnp.array(numbers, jnp.int32))
+    assert (int(bad), float(weight)) == (min(numbers), 1.0)
 
 
 def test_a_batch_larger_than_any_client_is_refused() -> None:
@@ -182,26 +213,26 @@ def test_padding_is_silent_even_if_it_is_not_a_number() -> None:
 
 @pytest.mark.parametrize("clients, group", [(1, 1), (5, 2), (6, 16), (7, 3)])
 def test_every_client_is_dealt_to_one_device(clients: int, group: int) -> None:
-    layout = Layout(mesh_of(), "vmapped", group)
+    layout = Layout(make_mesh(), "vmapped", group)
 
     def program(clients: Array) -> tuple[Array, Array]:
-        mine = layout.mine(clients, padding=99)
-        assert mine.shape[1] <= group
-        return layout.gathered(mine, len(clients)), jax.lax.psum(jnp.sum(mine < 99), AXIS)
+        share = layout.take_share(clients, padding=99)
+        assert share.shape[1] <= group
+        return layout.gather(share, len(clients)), jax.lax.psum(jnp.sum(share < 99), AXIS)
 
-    dealt, count = jax.jit(layout.everywhere(program))(jnp.arange(clients))
+    dealt, count = jax.jit(layout.on_all_devices(program))(jnp.arange(clients))
     assert dealt.tolist() == list(range(clients)) and int(count) == clients
 
 
 def test_mapped_files_are_used_where_they_lie_and_others_copied_once(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(5000.0, dtype=np.float32))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    assert aligned(mapped).ctypes.data == mapped.ctypes.data
+    assert align(mapped).ctypes.data == mapped.ctypes.data
     own = np.arange(5000.0, dtype=np.float32)
-    copy = aligned(own)
+    copy = align(own)
     own[:] = 0
-    for array in (aligned(mapped), copy):
-        placed = replicate(mesh_of(), array)
+    for array in (align(mapped), copy):
+        placed = replicate(make_mesh(), array)
         places = {part.data.unsafe_buffer_pointer() for part in placed.addressable_shards}
         assert places == {array.ctypes.data}
         assert float(placed[-1]) == 4999.0
@@ -228,13 +259,13 @@ def test_clients_are_dealt_with_as_little_padding_as_possible(
     clients: int, group: int, shape: tuple[int, int]
 ) -> None:
     """⌈clients / devices⌉ for each of two devices, in equal groups of at most ``group``."""
-    layout = Layout(mesh_of(jax.devices()[:2]), "vmapped", group)
+    layout = Layout(make_mesh(jax.devices()[:2]), "vmapped", group)
 
     def shares(numbers: Array) -> Array:
-        mine = layout.mine(numbers, padding=-1)
-        assert mine.shape == shape
-        return layout.gathered(mine, 2 * shape[0] * shape[1])
+        share = layout.take_share(numbers, padding=-1)
+        assert share.shape == shape
+        return layout.gather(share, 2 * shape[0] * shape[1])
 
-    dealt = np.asarray(jax.jit(layout.everywhere(shares))(jnp.arange(clients)))
+    dealt = np.asarray(jax.jit(layout.on_all_devices(shares))(jnp.arange(clients)))
     np.testing.assert_array_equal(dealt[:clients], np.arange(clients))
     assert (dealt[clients:] == -1).all()

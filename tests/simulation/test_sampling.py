@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from headstart._simulation.sampling import active_clients, choose_clients
+from headstart._simulation.sampling import choose_clients, count_active_clients
 from headstart.errors import ConfigError
 
 
@@ -38,12 +38,12 @@ def test_nobody_is_chosen_twice(clients: int, active: int) -> None:
 def test_participation_selects_the_nearest_number_or_says_why_not(r: float, n: int) -> None:
     if round(r * n) < 1:
         with pytest.raises(ConfigError, match="selects none; use at least"):
-            active_clients(r, n)
+            count_active_clients(r, n)
     else:
-        assert 1 <= active_clients(r, n) <= n
+        assert 1 <= count_active_clients(r, n) <= n
 
 
 @pytest.mark.parametrize("participation", [0.0, -0.2, 1.01, float("nan")])
 def test_participation_outside_its_range_is_refused(participation: float) -> None:
     with pytest.raises(ConfigError, match="participation="):
-        active_clients(participation, 50)
+        count_active_clients(participation, 50)

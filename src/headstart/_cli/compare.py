@@ -1,4 +1,4 @@
-"""``headstart compare``: several algorithms and seeds, one table."""
+"""``headstart compare``: run several algorithms with several seeds and print one table."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 def compare(
     experiments: Annotated[
-        list[Path] | None, typer.Argument(help="Experiment files; none: the embedded digits.")
+        list[Path] | None, typer.Argument(help="Experiment files; default: the embedded digits.")
     ] = None,
     algorithms: Annotated[
         str | None,
-        typer.Option(help="Compare these algorithms on one experiment, as fedavg,per-fedavg,apfl."),
+        typer.Option(help="Algorithms to compare on one experiment, comma-separated."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="How many seeds, counted up from the experiment's.")
+        int, typer.Option(min=1, help="Number of seeds, starting at the experiment's seed.")
     ] = 3,
     settings: Settings = None,
     baseline: Annotated[
         str | None,
-        typer.Option(help="Label of the row the others are compared with; default: FedAvg's."),
+        typer.Option(help="Label of the row to compare the others with; default: FedAvg."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results; runs already in it are not repeated."),
+        typer.Option(help="Folder for the results; finished runs in it are not repeated."),
     ] = None,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
-    """Run several algorithms on the same clients with several seeds; one table with intervals.
+    """Run several algorithms on the same clients and seeds, and print one table with intervals.
 
-    What is already done in --out is not repeated, and what was interrupted is resumed.
+    Finished runs in --out are not repeated; interrupted ones are resumed.
 
     Examples:
 
@@ -54,7 +54,7 @@ def compare(
     from headstart.errors import DivergedError
     from headstart.records import next_free
 
-    plans = _plans(experiments or [], algorithms, settings or [])
+    plans = _load_plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
     with open_display() as display:
         record = compare_experiments(
@@ -76,14 +76,14 @@ def compare(
         raise DivergedError("every run diverged; the reasons are in comparison.json")
 
 
-def _plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Experiment]:
+def _load_plans(files: list[Path], algorithms: str | None, settings: list[str]) -> list[Experiment]:
     from headstart._experiments import load_experiment
     from headstart.errors import ConfigError
 
     if algorithms is None:
         return [load_experiment(path, settings) for path in files or [None]]  # type: ignore[list-item]
     if len(files) > 1:
-        raise ConfigError("--algorithms goes with one experiment file, not several")
+        raise ConfigError(f"--algorithms takes one experiment file, not {len(files)}")
     base = load_experiment(files[0] if files else None, settings)
     return [base.with_algorithm(name.strip()) for name in algorithms.split(",")]
 
@@ -107,7 +107,7 @@ def _show(record: ComparisonRecord, folder: Path, page: bool) -> None:
 
 
 def _known_mean(record: ComparisonRecord, row: ComparisonRow) -> float | None:
-    """Return what known clients reach on average; None if the method cannot be ranked."""
+    """Return the mean score of the known clients; None if the method cannot be ranked."""
     if not row.seeds or row.failed or "known" not in row.groups:
         return None
     return record.primary(row, "known").after.mean

@@ -1,4 +1,4 @@
-"""``headstart data``: what data there are, what is in them, and one client's part as a file."""
+"""``headstart data``: list, describe, download and export data sets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
     from headstart.data import FederatedDataset
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, get, export, pack and make data.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe, download, export, pack and generate data."
+)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _SHOWN_CLIENTS = 30
 _SHOWN_CLASSES = 16
 _LISTED_CLIENTS = 10_000
-"""With more clients, JSON says no more than their number and spread."""
+"""With more clients than this, the JSON has only their number and size range."""
 
 
 @app.command("list")
 def list_sources(as_json: Json = False) -> None:
-    """Show the data sets known by name, and whether they are on this machine.
+    """List the named data sets and whether their files are on this machine.
 
     Example: headstart data list
     """
@@ -39,18 +41,18 @@ def list_sources(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = _table("source", "what", "clients", "here")
+    table = _make_table("source", "what", "clients", "here")
     for row in rows:
         here = "yes" if row["available"] else f"headstart data get {row['name']}"
         table.add_row(row["name"], row["summary"], row["clients"], here)
-    _print(table)
+    _print_table(table)
 
 
 @app.command()
 def describe(
     target: Target = None, settings: Settings = None, seed: Seed = None, as_json: Json = False
 ) -> None:
-    """Show the clients of a data set, their sizes and classes, and the columns that are used.
+    """Show the clients of a data set: their sizes, their classes and the columns in use.
 
     Example: headstart data describe mnist --set clients=50 --set a=196
     """
@@ -59,22 +61,22 @@ def describe(
 
     table, data = build(target, settings, seed)
     small = data.clients <= _SHOWN_CLIENTS and data.schema.classes <= _SHOWN_CLASSES
-    about = {"options": table, **describe_data(data), **_rights(table.get("source"))}
+    about = {"options": table, **describe_data(data), **_licence(table.get("source"))}
     if as_json:
         few = data.clients <= _LISTED_CLIENTS
         rows = {"per_client": count_classes(data)} if few else {}
         typer.echo(json.dumps(about | rows, indent=2))
         return
-    _print(_overview(about))
+    _print_table(_overview_table(about))
     if about["columns"]:
-        _print(_columns(about["columns"]))
+        _print_table(_columns_table(about["columns"]))
     if small:
-        _print(_per_client(data))
+        _print_table(_clients_table(data))
 
 
 @app.command()
-def get(source: Annotated[str, typer.Argument(help="A name of `headstart data list`.")]) -> None:
-    """Find or download the files of a data set, check them and say where they are.
+def get(source: Annotated[str, typer.Argument(help="A name from `headstart data list`.")]) -> None:
+    """Find or download the files of a data set, verify them and print their paths.
 
     Example: headstart data get mnist
     """
@@ -97,12 +99,12 @@ def export(
     client: Annotated[str, typer.Option(help="Number or name of the client.")],
     out: Annotated[Path, typer.Option(help="File to write, .csv or .npz.")],
     target: Target = None,
-    part: Annotated[str, typer.Option(help="all, train or test (held-out).")] = "all",
+    part: Annotated[str, typer.Option(help="all, train or test (held out).")] = "all",
     settings: Settings = None,
     seed: Seed = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write one client's examples to a file that `headstart personalize` can take.
+    """Write one client's examples to a file that `headstart personalize` can read.
 
     Example: headstart data export digits --client 17 --out client17.csv
     """
@@ -146,7 +148,7 @@ def _source_row(name: str) -> dict[str, Any]:
     }
 
 
-def _rights(source: str | None) -> dict[str, str]:
+def _licence(source: str | None) -> dict[str, str]:
     from headstart.data.sources import find_source
 
     if source is None:
@@ -155,13 +157,13 @@ def _rights(source: str | None) -> dict[str, str]:
     return {"licence": known.licence, "citation": known.citation, "home": known.home}
 
 
-def _overview(about: dict[str, Any]) -> Table:
-    table = _table("", about["description"])
+def _overview_table(about: dict[str, Any]) -> Table:
+    table = _make_table("", about["description"])
     for key, value in about.items():
         if key in ("description", "options", "columns"):
             continue
         if isinstance(value, dict):
-            low, high, middle = (_short(value[key]) for key in ("min", "max", "median"))
+            low, high, middle = (_format_number(value[key]) for key in ("min", "max", "median"))
             value = f"{low} … {high}, median {middle}"
         table.add_row(key.replace("_", " "), str(value))
     options = ", ".join(f"{key}={value}" for key, value in about["options"].items())
@@ -169,22 +171,22 @@ def _overview(about: dict[str, Any]) -> Table:
     return table
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _columns(columns: list[dict[str, Any]]) -> Table:
-    table = _table("column that is used", "smallest", "largest")
+def _columns_table(columns: list[dict[str, Any]]) -> Table:
+    table = _make_table("column in use", "smallest", "largest")
     for column in columns:
         table.add_row(column["name"], f"{column['min']:g}", f"{column['max']:g}")
     return table
 
 
-def _per_client(data: FederatedDataset) -> Table:
+def _clients_table(data: FederatedDataset) -> Table:
     from headstart.data._dataset_summary import count_classes
 
     names = data.schema.class_names or tuple(map(str, range(data.schema.classes)))
-    table = _table("client", "", "train", "held out", *names)
+    table = _make_table("client", "", "train", "held out", *names)
     for row in count_classes(data):
         counts = [str(n) if n else "·" for n in row["labels"]]
         new = "new" if row["new"] else ""
@@ -192,7 +194,7 @@ def _per_client(data: FederatedDataset) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def _make_table(*columns: str) -> Table:
     from rich import box
     from rich.table import Table
 
@@ -202,7 +204,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _print(table: Table) -> None:
+def _print_table(table: Table) -> None:
     from rich.console import Console
 
     Console(markup=False, highlight=False).print(table)

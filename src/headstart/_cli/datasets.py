@@ -1,4 +1,4 @@
-"""The data set a command is asked about: a source, a folder, a table or an experiment file."""
+"""Build the data set that a command names: a source, a folder, a table or an experiment file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ Target = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of the data table, as clients=50."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="An option of the data table, such as clients=50."
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of the split; default: the file's, or 0.")]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the split; default: the seed in the file, or 0.")
+]
 
 
 def build(
     target: str | None, settings: list[str] | None, seed: int | None
 ) -> tuple[dict[str, Any], FederatedDataset]:
-    """The complete ``[data]`` table of what was asked for, and its data."""
+    """Return the complete ``[data]`` table for a target, and its data."""
     from headstart._experiments.configuration import apply_setting
     from headstart.data import _dataset_options as dataset_options
     from headstart.errors import ConfigError
     from headstart.models.objectives import find_target, resolve_objective
     from headstart.options import convert
 
-    table = table_of(target)
+    table = target_table(target)
     for setting in settings or []:
         inside = setting.startswith(("data.", "objective.", "seed="))
         apply_setting(table, setting if inside else f"data.{setting}")
@@ -45,8 +49,8 @@ def build(
     return resolved, dataset_options.build_dataset(resolved, seed=chosen, target=labels)
 
 
-def table_of(target: str | None) -> dict[str, Any]:
-    """What an experiment file would say for this source, path or experiment file."""
+def target_table(target: str | None) -> dict[str, Any]:
+    """Return the experiment table for a source, a path or an experiment file."""
     from headstart._experiments.configuration import read_toml
     from headstart._extensions import available_names
     from headstart.data import SOURCES
@@ -64,5 +68,5 @@ def table_of(target: str | None) -> dict[str, Any]:
     if target in sources or ":" in target:
         return {"data": {"source": target}}
     raise ConfigError(
-        f"{target!r} is neither a source nor a file or folder; sources are {', '.join(sources)}"
+        f"{target!r} is not a source, a file or a folder; the sources are {', '.join(sources)}"
     )

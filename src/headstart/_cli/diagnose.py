@@ -1,4 +1,4 @@
-"""``headstart diagnose``: how different the clients are, and whether personalisation would pay."""
+"""``headstart diagnose``: measure client differences and whether personalisation pays off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headstart._experiments.configuration import Experiment
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3)
-"""Tried for α = β if no experiment says what they are."""
+"""Values tried for α = β if no experiment sets them."""
 
 
 def diagnose(
@@ -29,27 +29,27 @@ def diagnose(
     rounds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Rounds of the pilot; default: all if they are cheap, else a fifth or more."
+            min=1, help="Rounds of the pilot; default: all if cheap, else at least a fifth."
         ),
     ] = None,
     repetitions: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Pilots, each from another initial model; default: 5 if cheap, else 3."
+            min=2, help="Pilots, each from a different initial model; default: 5 if cheap, else 3."
         ),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(help="FedAvg's own experiment file; default: FedAvg with the same options."),
+        typer.Option(help="Experiment file for FedAvg; default: FedAvg with the same options."),
     ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how different the clients are, train a little, and say whether personalisation pays.
+    """Measure how different the clients are, train briefly, and say if personalisation pays off.
 
-    Looks at the known clients' training data only. Prints a reading in plain language with its
-    evidence, and makes a page with the clients' sizes, classes, a heat map of their distances, and
-    what each gained in the pilot.
+    Uses only the training data of the known clients. Prints its conclusion in plain language, with
+    the evidence, and writes a page with the clients' sizes and classes, a heat map of their
+    distances, and what each client gained in the pilot.
 
     Examples:
 
@@ -69,42 +69,45 @@ def diagnose(
 
     if out is not None and out.exists():
         raise OutputError(f"{out} exists already; choose another folder with --out")
-    plain = None if baseline is None else load_experiment(baseline, [], seed=seed)
-    experiment, tries = _experiment(target, settings or [], seed)
+    baseline_experiment = None if baseline is None else load_experiment(baseline, [], seed=seed)
+    experiment, tries = _choose_experiment(target, settings or [], seed)
     name = experiment.data.get("source") or Path(str(experiment.data.get("path"))).stem
     with open_display() as display:
-        found = run_diagnosis(
-            experiment, baseline=plain, tries=tries, rounds=rounds, repetitions=repetitions,
-            say=display.say, listener=lambda label: display.listener(label, brief=True),
+        diagnosis = run_diagnosis(
+            experiment, baseline=baseline_experiment, tries=tries, rounds=rounds,
+            repetitions=repetitions, say=display.say,
+            listener=lambda label: display.listener(label, brief=True),
         )  # fmt: skip
-    assessment = assess_diagnosis(found)
+    assessment = assess_diagnosis(diagnosis)
     folder = out or next_free(Path("runs"), f"{name}-diagnosis")
-    page = write_diagnosis(found, assessment, _command(), folder)
+    page = write_diagnosis(diagnosis, assessment, _command(), folder)
     if as_json:
         typer.echo((folder / "diagnosis.json").read_text(encoding="utf-8").rstrip())
         return
-    _show(found, assessment)
+    _show(diagnosis, assessment)
     typer.echo(f"page: {page}")
 
 
-def _experiment(
+def _choose_experiment(
     target: str | None, settings: list[str], seed: int | None
 ) -> tuple[Experiment, list[dict[str, Any]]]:
-    """What to diagnose, and the step sizes to try: those of an experiment, or a few."""
+    """Return the experiment to diagnose, and the step sizes to try."""
     from headstart._experiments import load_experiment
 
     if target is None or target.endswith(".toml"):
         path = None if target is None else Path(target)
         return load_experiment(path, settings, seed=seed), [{}]
-    return _of_data(target, settings, seed), [{"inner_lr": s, "local_lr": s} for s in STEP_SIZES]
+    return _experiment_for_data(target, settings, seed), [
+        {"inner_lr": s, "local_lr": s} for s in STEP_SIZES
+    ]
 
 
-def _of_data(target: str, settings: list[str], seed: int | None) -> Experiment:
-    """An experiment for data alone: a network that fits, three steps on own data."""
-    from headstart._cli.datasets import table_of
+def _experiment_for_data(target: str, settings: list[str], seed: int | None) -> Experiment:
+    """Return an experiment for data alone: a suitable network and three adaptation steps."""
+    from headstart._cli.datasets import target_table
     from headstart._experiments.configuration import Experiment, apply_setting
 
-    table: dict[str, Any] = table_of(target)
+    table: dict[str, Any] = target_table(target)
     for setting in settings:
         apply_setting(table, setting)
     table.setdefault("seed", 0 if seed is None else seed)
@@ -121,7 +124,7 @@ def _command() -> str:
     return shlex.join(["headstart", *sys.argv[1:]])
 
 
-def _show(found: Diagnosis, assessment: Assessment) -> None:
+def _show(diagnosis: Diagnosis, assessment: Assessment) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -136,7 +139,7 @@ def _show(found: Diagnosis, assessment: Assessment) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False)
     for make in (clients_table, distances_table, gammas_table, pilot_table, farthest_table):
-        cells = make(found)
+        cells = make(diagnosis)
         table = Table(box=box.SIMPLE_HEAD, title=cells.title, title_justify="left")
         for place, column in enumerate(cells.head):
             table.add_column(column, justify="right" if place else "left", overflow="fold")
@@ -147,6 +150,6 @@ def _show(found: Diagnosis, assessment: Assessment) -> None:
     for sentence in assessment.sentences:
         console.print(f"- {sentence}")
     console.print(
-        f"cost: {found.pilot.gradient_evaluations:,} gradient evaluations of the pilot, "
-        f"{found.seconds:.0f} s in all"
+        f"cost: {diagnosis.pilot.gradient_evaluations:,} gradient evaluations in the pilot, "
+        f"{diagnosis.seconds:.0f} s in total"
     )

@@ -1,4 +1,4 @@
-"""``headstart federate``: the same algorithms between real machines, on Flower."""
+"""``headstart federate``: run the same algorithms between real machines, on Flower."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Train between real machines, on Flower. Start with: headstart federate up",
+    help="Train across real machines with Flower. Start with: headstart federate up",
 )
 
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="No TLS and no node keys; only for trials on this machine."),
+    typer.Option(
+        "--insecure", help="Use no TLS and no node keys; only for trials on this machine."
+    ),
 ]
 
 
-def _need_flower() -> None:
+def _require_flower() -> None:
     from headstart.errors import ConfigError
 
     try:
@@ -43,7 +45,7 @@ def _need_flower() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="New folder for the federation.")],
     experiment: Annotated[
-        Path | None, typer.Argument(help="Experiment file (TOML): what is trained.")
+        Path | None, typer.Argument(help="Experiment file (TOML): what to train.")
     ] = None,
     settings: Settings = None,
     sites: Annotated[
@@ -58,70 +60,70 @@ def init(
     like: Annotated[
         Path | None,
         typer.Option(
-            help="A file with the columns and classes that every site's data have, if the "
-            "experiment names no data set; numbers need not be real."
+            help="A file with the columns and classes of every site's data, needed if the "
+            "experiment names no data set. Its numbers need not be real."
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="With --like: the label column.")] = "label",
     schema: Annotated[
         Path | None,
-        typer.Option(help="Instead of --like: a schema.json, which also has agreed scales."),
+        typer.Option(help="Instead of --like: a schema.json, which also holds agreed scales."),
     ] = None,
     min_sites: Annotated[
-        int | None, typer.Option(min=1, help="Answers a round needs; default 2.")
+        int | None, typer.Option(min=1, help="Answers that a round needs; default: 2.")
     ] = None,
     insecure: Insecure = False,
 ) -> None:
-    """Write a federation's folder: the Flower app, certificates, keys, start scripts.
+    """Write the folder of a federation: the Flower app, certificates, keys and start scripts.
 
-    With --sites the sites bring their own data. Without, the experiment's clients become sites
-    and get their share of its data, for trials on one machine.
+    With --sites, the sites bring their own data. Without it, each client of the experiment becomes
+    a site with its share of the data, for trials on one machine.
 
     Example:
 
       headstart federate init wards heart.toml --sites north,south --late west --like columns.csv
     """
-    _need_flower()
+    _require_flower()
     from headstart.flower.deploy import make_federation
 
-    names = None if sites is None else tuple(_words(sites))
+    names = None if sites is None else tuple(_split_names(sites))
     federation = make_federation(
-        folder, experiment, settings or [], sites=names, late=tuple(_words(late)),
+        folder, experiment, settings or [], sites=names, late=tuple(_split_names(late)),
         address=address, like=like, label=label, schema_file=schema, min_sites=min_sites,
         insecure=insecure,
     )  # fmt: skip
     count = len(federation.sites) + len(federation.late)
     typer.echo(f"{folder}: a federation of {count} sites, server at {federation.address}")
-    typer.echo(f"what to do, step by step: {folder / 'README.md'}")
+    typer.echo(f"step-by-step instructions: {folder / 'README.md'}")
     quoted = shlex.quote(str(folder))
-    typer.echo(f"next, at the server: headstart federate serve {quoted}")
+    typer.echo(f"next, on the server: headstart federate serve {quoted}")
     first = shlex.quote(str(folder / "sites" / federation.sites[0] / "site.toml"))
     typer.echo(f"and at each site:    headstart federate join {first}")
 
 
 @app.command()
 def serve(
-    folder: Annotated[Path, typer.Argument(help="The federation's folder, as init wrote it.")],
+    folder: Annotated[Path, typer.Argument(help="The folder that init wrote.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the run; default: runs/…")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the run in --out where it stopped.")
     ] = False,
     resume_if_started: Annotated[
         bool,
-        typer.Option("--resume-if-started", help="As --resume if --out holds a run, else begin."),
+        typer.Option("--resume-if-started", help="Resume if --out holds a run; else start one."),
     ] = False,
     distribute: Annotated[
         bool,
         typer.Option(
             "--distribute",
-            help="Do not train: give the finished model in --out to every connected site.",
+            help="Do not train: send the finished model in --out to every connected site.",
         ),
     ] = False,
     hand_out: Annotated[bool, typer.Option("--hand-out", hidden=True)] = False,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
-    """Run the server of a federation: wait for the sites, train, show every round.
+    """Run the server of a federation: wait for the sites, train, and show every round.
 
     Examples:
 
@@ -131,7 +133,7 @@ def serve(
 
       headstart federate serve hospitals --out runs/hospitals-001 --distribute
     """
-    _need_flower()
+    _require_flower()
     from headstart.errors import ConfigError
     from headstart.flower.deploy import serve as serve_run
     from headstart.records import next_free
@@ -142,7 +144,7 @@ def serve(
     run = out or next_free(Path("runs"), folder.resolve().name)
     resume = resume or (resume_if_started and (run / "config.toml").exists())
     display = EventDisplay()
-    with _advise(f"headstart federate serve {shlex.quote(str(folder))}", run):
+    with _advise_to_resume(f"headstart federate serve {shlex.quote(str(folder))}", run):
         serve_run(folder, run, display.show, resume=resume, distribute=distribute)
     _show_results(run, page=page, as_json=as_json)
 
@@ -151,15 +153,15 @@ def serve(
 def join(
     site: Annotated[Path, typer.Argument(help="The site's file, site.toml.")],
 ) -> None:
-    """Take part in a federation as one site; stays until it is stopped.
+    """Join a federation as one site, and stay until stopped.
 
-    The site's data stay in its file: only model updates, sizes and scores leave it.
+    The data never leave the site: only model updates, sizes and scores do.
 
     Example:
 
       headstart federate join site.toml
     """
-    _need_flower()
+    _require_flower()
     from headstart.flower.deploy import join as join_federation
     from headstart.flower.deploy._joining import stop_on_signals
 
@@ -170,26 +172,28 @@ def join(
 def personalize(
     site: Annotated[Path, typer.Argument(help="The site's file, site.toml.")],
     steps: Annotated[
-        int | None, typer.Option(help="Adaptation steps; default: as the run was evaluated.")
+        int | None, typer.Option(help="Adaptation steps; default: as in the run's evaluation.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Other data than site.toml names.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Data to use instead of that in site.toml.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Model file; default: the run's personal.safetensors.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Which run's start; default: the latest there is.")
+        str | None, typer.Option(help="The run whose initial model to use; default: the latest.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the site's own model from the start it was given, without the server.
+    """Make the site's own model from the shared one it received, without the server.
 
-    Part of the data is kept aside: the model adapts on the rest and is scored on that part.
+    Part of the data is held out: the model adapts on the rest and is scored on that part.
 
     Example:
 
       headstart federate personalize site.toml --steps 5
     """
-    _need_flower()
+    _require_flower()
     from headstart.flower.site._site_personalization import personalize_site
 
     result = personalize_site(site, steps=steps, data=data, out=out, run=run)
@@ -198,7 +202,7 @@ def personalize(
         return
     typer.echo(
         f"{result.site}: {result.train_examples} examples to adapt on, "
-        f"{result.test_examples} kept aside\n{result}\nmodel in {result.model}"
+        f"{result.test_examples} held out\n{result}\nmodel in {result.model}"
     )
 
 
@@ -206,10 +210,11 @@ def personalize(
 def up(
     experiment: Annotated[
         Path | None,
-        typer.Argument(help="Experiment file (TOML); without one the embedded digits are used."),
+        typer.Argument(help="Experiment file (TOML); default: the embedded digits."),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option(min=1, help="How many sites train; default 4 of the digits.")
+        int | None,
+        typer.Option(min=1, help="Number of sites that train; default: 4 for the digits."),
     ] = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
@@ -224,7 +229,7 @@ def up(
     """Run a whole federation on this machine: server and sites, over loopback with TLS.
 
     Every client of the experiment becomes a site with its share of the data. The run directory is
-    that of headstart run; the sites' folders are beside it, in OUT-federation.
+    like that of headstart run; the sites' folders are next to it, in OUT-federation.
 
     Examples:
 
@@ -232,19 +237,19 @@ def up(
 
       headstart federate up my.toml --set rounds=20 --out runs/mine
     """
-    _need_flower()
+    _require_flower()
     from headstart.flower.deploy import run_local_trial
 
     chosen = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
     run = run_local_trial(
         experiment, chosen, clients=clients, out=out, resume=resume, insecure=insecure,
-        listener=EventDisplay().show, say=_print_line, advise=_advise,
+        listener=EventDisplay().show, say=_print_line, advise=_advise_to_resume,
     )  # fmt: skip
     _show_results(run, page=page, as_json=as_json)
 
 
 class EventDisplay:
-    """Shows events of a run as lines on standard error: a round takes seconds."""
+    """Prints the events of a run as lines on standard error."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -266,14 +271,12 @@ class EventDisplay:
                 return f"{event.rounds} rounds{done}"
             case events.Evaluated():
                 last = event.round >= self.rounds
-                return ("  in the end: " if last else f"  before round {event.round + 1}: ") + str(
-                    event
-                )
+                return ("  final: " if last else f"  before round {event.round + 1}: ") + str(event)
             case events.RoundEnded():
                 return self._round_line(event)
             case events.WaitingForSites():
                 return (
-                    f"waiting for sites: {event.there} there, {event.needed} needed; absent: "
+                    f"waiting for sites: {event.there} connected, {event.needed} needed; absent: "
                     + ", ".join(event.absent)
                 )
             case events.RoundRepeated():
@@ -284,31 +287,32 @@ class EventDisplay:
 
     def _round_line(self, event: RoundEnded) -> str:
         last = event.round >= self.rounds
-        head = "last evaluation" if last else f"round {event.round + 1} of {self.rounds}"
+        head = "final evaluation" if last else f"round {event.round + 1} of {self.rounds}"
         loss = "" if event.loss is None else f", loss {event.loss:.3f}"
         line = (
-            f"{head}: {_sites(event.scored if last else event.trained)}{loss}, "
-            f"{event.seconds:.1f} s, {_bytes(event.bytes_down)} down, {_bytes(event.bytes_up)} up"
+            f"{head}: {_describe_sites(event.scored if last else event.trained)}{loss}, "
+            f"{event.seconds:.1f} s, {_format_bytes(event.bytes_down)} down, "
+            f"{_format_bytes(event.bytes_up)} up"
         )
-        troubles = [f"{name} rejected: {why}" for name, why in event.rejected.items()]
+        problems = [f"{name} rejected: {why}" for name, why in event.rejected.items()]
         if event.silent:
-            troubles.insert(0, f"{', '.join(event.silent)} did not answer in time")
+            problems.insert(0, f"{', '.join(event.silent)} did not answer in time")
         if event.not_connected:
-            troubles.insert(0, f"{', '.join(event.not_connected)} not connected")
-        return "\n  ! ".join([line, *troubles])
+            problems.insert(0, f"{', '.join(event.not_connected)} not connected")
+        return "\n  ! ".join([line, *problems])
 
 
 def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _sites(names: Sequence[str]) -> str:
-    """Return how many sites, and their names if they are few."""
+def _describe_sites(names: Sequence[str]) -> str:
+    """Return the number of sites, and their names if they are few."""
     few = 0 < len(names) <= 5
     return f"{len(names)} sites" + (f" ({', '.join(names)})" if few else "")
 
 
-def _bytes(count: float) -> str:
+def _format_bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -317,8 +321,8 @@ def _bytes(count: float) -> str:
 
 
 @contextmanager
-def _advise(command: str, run: Path) -> Iterator[None]:
-    """Whatever stops a run, say how to resume it."""
+def _advise_to_resume(command: str, run: Path) -> Iterator[None]:
+    """When a run is stopped, say how to resume it."""
     from headstart.flower._federation_errors import FederationError
     from headstart.records._checkpoint import checkpoint_files
 
@@ -350,10 +354,12 @@ def _show_results(run: Path, *, page: bool, as_json: bool) -> None:
     typer.echo(str(result.summary))
     sent = result.summary.bytes
     if sent is not None:
-        typer.echo(f"  {_bytes(sent.down)} to the sites, {_bytes(sent.up)} from them")
+        typer.echo(f"  {_format_bytes(sent.down)} to the sites, {_format_bytes(sent.up)} from them")
     typer.echo(f"results in {run}" + (f", page: {run / 'report.html'}" if page else ""))
-    typer.echo("every site has its own model: headstart federate personalize SITE.toml scores it")
+    typer.echo(
+        "every site has its own model; score it with: headstart federate personalize SITE.toml"
+    )
 
 
-def _words(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,4 +1,4 @@
-"""``headstart``: the commands, and how errors reach the user."""
+"""``headstart``: the commands, and how errors are shown to the user."""
 
 from __future__ import annotations
 
@@ -47,27 +47,30 @@ app.add_typer(federate.app, name="federate")
 
 
 def main() -> None:
-    """Entry point: 0 on success, 2 on bad input, 1 on failure; never a traceback for a mistake."""
+    """Run the command line: exit with 0 on success, 2 on bad input, 1 on failure.
+
+    A mistake of the user never shows a traceback.
+    """
     if sys.argv[1:] not in ([], ["--help"]):  # help need not wait for JAX
         use_compilation_cache()
         use_all_cores()
-    if sys.argv[1:2] != ["federate"]:  # there a server's word must not import a site's own files
+    if sys.argv[1:2] != ["federate"]:  # a server must not make a site import its local files
         search_modules_in(Path())
     warnings.showwarning = _show_warning
     try:
         app()
     except HeadstartError as error:
         print(f"headstart: {error}", file=sys.stderr)
-        _leave(error.exit_code)
+        _exit(error.exit_code)
     except KeyboardInterrupt:
         print("headstart: interrupted", file=sys.stderr)
-        _leave(130)
+        _exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(1)
+        _exit(1)
     except SystemExit as end:
         if end.code not in (None, 0):
-            _leave(end.code)
+            _exit(end.code)
         raise
     except Exception as error:
         if _too_large(error):
@@ -77,7 +80,7 @@ def main() -> None:
             traceback.print_exc()
         else:
             raise
-        _leave(1)
+        _exit(1)
 
 
 def _too_large(error: Exception) -> bool:
@@ -85,11 +88,11 @@ def _too_large(error: Exception) -> bool:
     return exhausted or isinstance(error, MemoryError | OverflowError)
 
 
-def _leave(code: int | str | None) -> NoReturn:
-    """End after a failure, at once where other processes share the run.
+def _exit(code: int | str | None) -> NoReturn:
+    """Exit after a failure, immediately if other processes share the run.
 
-    On an ordinary exit JAX waits minutes for every process to say goodbye. After a failure the
-    others are lost, or wait for this one.
+    On an ordinary exit JAX waits minutes for every process to sign off. After a failure the others
+    are gone, or are waiting for this one.
     """
     if shares_run():
         sys.stdout.flush()
@@ -101,7 +104,7 @@ def _leave(code: int | str | None) -> NoReturn:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    """One line on standard error; what is not ours looks as Python shows it."""
+    """Print our warnings as one line on standard error, and others as Python does."""
     if issubclass(category, DataWarning):
         print(f"headstart: warning: {message}", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""``headstart personalize``: a model for a client who was never there."""
+"""``headstart personalize``: make a model for one client, also one that never trained."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def personalize(
         Path | None, typer.Option(help="A client's examples: CSV, Parquet or NPZ.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="One of the run's own clients, by name or number.")
+        str | None, typer.Option(help="A client of the run, by name or number.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Adaptation steps; default: as the run was evaluated.")
+        int | None, typer.Option(help="Adaptation steps; default: as in the run's evaluation.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Model file; default: personal/NAME.safetensors in the run.")
@@ -29,16 +29,16 @@ def personalize(
         str | None, typer.Option(help="Name of the label column; default: as in the run's data.")
     ] = None,
     test_fraction: Annotated[
-        float, typer.Option(help="Share of the examples kept aside to score on.")
+        float, typer.Option(help="Fraction of the examples held out for scoring.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of the split and of the batches.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing model.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make one client's own model from the shared one, and score it before and after.
+    """Adapt the shared model to one client, and score it before and after.
 
-    With --data, part of the file is kept aside: the model adapts on the rest and is scored on that
-    part. With --client, it is the model that the run scored in clients.csv.
+    With --data, part of the file is held out: the model adapts on the rest and is scored on that
+    part. With --client, the result is the model that the run scored in clients.csv.
 
     Examples:
 
@@ -50,7 +50,7 @@ def personalize(
     from headstart.errors import ConfigError
 
     if (data is None) == (client is None):
-        raise ConfigError("give --data FILE, or --client NAME for one of the run's own clients")
+        raise ConfigError("give either --data FILE, or --client NAME for a client of the run")
     if data is not None:
         result = personalize_file(
             run, data, steps=steps, out=out, label=label, test_fraction=test_fraction, seed=seed,
@@ -63,5 +63,5 @@ def personalize(
         return
     typer.echo(
         f"{data or result.client}: {result.train_examples} examples to adapt on, "
-        f"{result.test_examples} kept aside\n{result}\nmodel in {result.model}"
+        f"{result.test_examples} held out\n{result}\nmodel in {result.model}"
     )

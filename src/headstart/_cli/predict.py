@@ -1,4 +1,4 @@
-"""``headstart predict``: a model at work."""
+"""``headstart predict``: apply a model to new examples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model file (.safetensors).")],
     data: Annotated[Path, typer.Option(help="Examples: CSV, TSV, Parquet or NPZ.")],
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write; without one, predictions are printed.")
+        Path | None, typer.Option(help="CSV file to write; default: print the predictions.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Predict with a personal model, or with the shared model of a run.
 
-    The model's columns are taken by name; others, such as a label, are not looked at. For classes,
-    the file also holds the probability of the predicted one.
+    Columns are matched by name; extra ones, such as a label, are ignored. For classes, the output
+    also has the probability of the predicted class.
 
     Example:
 

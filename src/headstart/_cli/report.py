@@ -1,4 +1,4 @@
-"""``headstart report``: from run folders to a page."""
+"""``headstart report``: make a page from run folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or of one comparison.")],
     out: Annotated[
-        Path | None, typer.Option(help="The page; default: report.html in the folder.")
+        Path | None, typer.Option(help="File to write; default: report.html in the folder.")
     ] = None,
 ) -> None:
     """Make a self-contained HTML page, and the figures as PNG and SVG.

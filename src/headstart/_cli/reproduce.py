@@ -1,4 +1,4 @@
-"""``headstart reproduce``: the papers' experiments, from raw data to a page with verdicts."""
+"""``headstart reproduce``: run the papers' experiments and write a page with verdicts."""
 
 from __future__ import annotations
 
@@ -16,33 +16,38 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which experiment; none: list them and what is done.")
+        str | None, typer.Argument(help="Experiment to run; default: list all and their progress.")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How many seeds, counted up from 0; default 5, quick 2."),
+        typer.Option(min=1, help="Number of seeds, starting at 0; default: 5, or 2 with --quick."),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="A small version on the embedded digits, within a minute."),
+        typer.Option(
+            "--quick", help="Run a small version on the embedded digits, within a minute."
+        ),
     ] = False,
     results: Annotated[
-        Path, typer.Option(help="Folder with a small file of results for each experiment.")
+        Path, typer.Option(help="Folder with a small result file per experiment.")
     ] = Path("studies/results"),
     work: Annotated[
-        Path, typer.Option(help="Folder for the runs themselves, to resume them from.")
+        Path, typer.Option(help="Folder for the runs, from which they are resumed.")
     ] = Path("runs/reproduce"),
     page: Annotated[
         Path | None,
-        typer.Option(help="Where to write the page; default: reproduction.md in --results."),
+        typer.Option(help="Page to write; default: reproduction.md in --results."),
     ] = None,
     only_page: Annotated[
-        bool, typer.Option("--only-page", help="Make the page from stored results; run nothing.")
+        bool,
+        typer.Option(
+            "--only-page", help="Write the page from stored results without running anything."
+        ),
     ] = False,
 ) -> None:
-    """Run an experiment of the papers and show what they report beside what we measure.
+    """Run an experiment of the papers, and compare the reported numbers with the measured ones.
 
-    What is done is not repeated, and what was interrupted is resumed: stop it whenever you like.
+    Finished runs are not repeated and interrupted ones are resumed: stop it at any time.
 
     Examples:
 
@@ -52,7 +57,7 @@ def reproduce(
 
       headstart reproduce generalized-fig1 --quick
     """
-    _find_studies()
+    _import_studies_folder()
     from studies import STUDIES, Results, build_page
 
     seeds = seeds or (2 if quick else 5)
@@ -72,8 +77,8 @@ def reproduce(
     typer.echo(f"results in {results}, page: {written[0]}")
 
 
-def _find_studies() -> None:
-    """Make the folder ``studies`` of a checkout importable: it is not part of the wheel."""
+def _import_studies_folder() -> None:
+    """Make the ``studies`` folder of a checkout importable; it is not part of the wheel."""
     root = Path(__file__).parents[3]
     if not (root / "studies" / "__init__.py").exists():
         raise InputError(
@@ -99,11 +104,11 @@ def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> No
             say=display.say,
         )
     if not done:
-        print(f"{study.name}: everything was done already", file=sys.stderr)
+        print(f"{study.name}: all runs were finished already", file=sys.stderr)
 
 
 def _show(study: Study, stored: Results) -> None:
-    """The claims of one study with their verdicts."""
+    """Print the claims of one study with their verdicts."""
     if not stored.records:
         raise InputError(f"there are no results of {study.name} yet; run it without --only-page")
     typer.echo(f"{study.title}, accuracy in percent")
@@ -130,4 +135,4 @@ def _list(results: Path, seeds: range, quick: bool) -> None:
         done = sum(stored.of(piece) is not None for piece in pieces)
         table.add_row(name, study.summary, f"{done} of {len(pieces)}")
     Console(width=None if sys.stdout.isatty() else 100).print(table)
-    typer.echo("next: headstart reproduce NAME, or with --quick to see how it goes")
+    typer.echo("next: headstart reproduce NAME, or with --quick for a small version")

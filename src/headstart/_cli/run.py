@@ -1,4 +1,4 @@
-"""``headstart run``: one experiment."""
+"""``headstart run``: run one experiment."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from headstart._cli.shared_options import Devices, Json, Layout, Out, Page, Sett
 def run(
     experiment: Annotated[
         Path | None,
-        typer.Argument(help="Experiment file (TOML); without one the embedded digits are used."),
+        typer.Argument(help="Experiment file (TOML); default: the embedded digits."),
     ] = None,
     settings: Settings = None,
     out: Out = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+        bool, typer.Option("--resume", help="Resume the run in --out where it stopped.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Override the experiment's seed.")] = None,
     devices: Devices = None,
     layout: Layout = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Share the clients among so many processes.")
+        int, typer.Option(min=1, help="Number of processes that share the clients.")
     ] = 1,
     process_id: Annotated[
         int | None,
-        typer.Option(help="On several hosts: which of the processes this one is, from 0."),
+        typer.Option(help="On several hosts: number of this process, from 0."),
     ] = None,
     coordinator: Annotated[
         str | None,
-        typer.Option(help="On several hosts: HOST:PORT at which process 0 can be reached."),
+        typer.Option(help="On several hosts: HOST:PORT of process 0."),
     ] = None,
     page: Page = True,
     as_json: Json = False,
 ) -> None:
-    """Train one shared initial model across clients and evaluate every client's own model.
+    """Train one shared initial model across clients, and evaluate every client's own model.
 
     Examples:
 
@@ -59,13 +59,13 @@ def run(
     from headstart.records import next_free
 
     if (process_id is None) != (coordinator is None):
-        raise ConfigError("--process-id and --coordinator belong together; give both or none")
+        raise ConfigError("--process-id and --coordinator belong together; give both or neither")
     if process_id is not None and not 0 <= process_id < processes:
         raise ConfigError(f"--process-id={process_id} must lie in 0 … {processes - 1}")
     if devices is not None:
         use_cores(devices)
     if resume and out is None:
-        raise ConfigError("--resume needs --out: the folder of the run to go on with")
+        raise ConfigError("--resume needs --out: the folder of the run to resume")
     if resume and experiment is None and out is not None:
         read_experiment(out)
         experiment = out / "config.toml"
@@ -75,12 +75,12 @@ def run(
     if processes > 1 and coordinator is None:
         from headstart._cli.processes import launch
 
-        words = [str(experiment)] if experiment is not None else []
-        words += [word for setting in settings or [] for word in ("--set", setting)]
-        words += ["--seed", str(seed)] if seed is not None else []
-        words += ["--layout", layout] if layout is not None else []
-        words += ["--resume"] * resume + ["--no-report"] * (not page) + ["--json"] * as_json
-        launch(words, folder, processes, devices)
+        arguments = [str(experiment)] if experiment is not None else []
+        arguments += [word for setting in settings or [] for word in ("--set", setting)]
+        arguments += ["--seed", str(seed)] if seed is not None else []
+        arguments += ["--layout", layout] if layout is not None else []
+        arguments += ["--resume"] * resume + ["--no-report"] * (not page) + ["--json"] * as_json
+        launch(arguments, folder, processes, devices)
         return
     if coordinator is not None and process_id is not None:
         join(Joining(coordinator, processes, process_id))
@@ -95,19 +95,19 @@ def run(
     except RuntimeError as error:
         if coordinator is None:
             raise
-        from headstart._cli.processes import how_to_go_on
+        from headstart._cli.processes import resume_advice
 
         raise ProcessLostError(
             f"process {process_id} lost the others ({str(error).splitlines()[0][:120]}); the run "
-            f"was stopped. {how_to_go_on(folder, processes)}"
+            f"was stopped. {resume_advice(folder, processes)}"
         ) from None
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; go on with: headstart run --resume --out {folder}", err=True)
+        typer.echo(f"interrupted; resume with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
     if plan.evaluation.gradient_norm:
         from headstart._diagnosis.guarantee import write_theory_bound
 
-        typer.echo("constants of the theory, for the bound", err=True)
+        typer.echo("estimating the theory's constants for the bound", err=True)
         write_theory_bound(plan, plan.build_data(), result, folder)
     if page:
         from headstart.report import make_report

@@ -12,20 +12,20 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key of the experiment, as algorithm.inner_lr=0.05. May be repeated.",
+        help="Override a key of the experiment, such as algorithm.inner_lr=0.05. Repeatable.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder for the results; must be new or empty.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Devices = Annotated[
     int | None,
-    typer.Option(help="Split the CPU into so many JAX devices; by default one per core."),
+    typer.Option(help="Number of JAX devices to split the CPU into; default: one per core."),
 ]
 Layout = Annotated[
     str | None,
     typer.Option(
-        help="How a device takes its clients: mapped, vmapped, or either with a group size, "
-        "as vmapped:16. By default chosen by the size of the network.",
+        help="How a device processes its clients: mapped, vmapped, or either with a group size, "
+        "such as vmapped:16; default: chosen by the size of the network.",
     ),
 ]
-Page = Annotated[bool, typer.Option("--report/--no-report", help="Also make the HTML page.")]
+Page = Annotated[bool, typer.Option("--report/--no-report", help="Also write the HTML page.")]

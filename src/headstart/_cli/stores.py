@@ -1,4 +1,4 @@
-"""``headstart data pack | synthetic | check``: data sets that need not fit into memory."""
+"""``headstart data pack | synthetic | check``: data sets that need not fit in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option(help="Folder to write; it must be new or empty.")]
 
-_A_ROUND = 100
-"""Clients a round that are suggested for a data set of very many."""
+_SUGGESTED_PER_ROUND = 100
+"""Clients per round that are suggested for a very large data set."""
 
 
 def pack(
@@ -28,7 +28,7 @@ def pack(
     settings: Settings = None,
     seed: Seed = None,
 ) -> None:
-    """Write any data, split as the data table says, to a folder that is read in place.
+    """Write any data, split as configured, to a folder that is read in place.
 
     Example: headstart data pack experiment.toml --out packed
     """
@@ -36,43 +36,45 @@ def pack(
 
     refuse_taken(out)
     _, data = build(target, settings, seed)
-    with _counted("packing", data.clients) as count:
+    with _count_clients("packing", data.clients) as count:
         card = write_store(out, data, written=count)
-    _say_what_next(out, card)
+    _print_next_step(out, card)
 
 
 def synthetic(
     out: Out,
-    clients: Annotated[int, typer.Option(help="How many clients.")] = 100,
-    examples: Annotated[int, typer.Option(help="Examples of each client, both splits.")] = 20,
-    features: Annotated[int, typer.Option(help="Numbers in an example.")] = 60,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = 100,
+    examples: Annotated[int, typer.Option(help="Examples per client, both splits together.")] = 20,
+    features: Annotated[int, typer.Option(help="Numbers per example.")] = 60,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 10,
     alpha: Annotated[float, typer.Option(help="α, variance of a client's mean weight.")] = 1.0,
     beta: Annotated[float, typer.Option(help="β, variance of a client's mean input.")] = 1.0,
-    new_clients: Annotated[int, typer.Option(help="Clients kept out of training.")] = 0,
-    test_fraction: Annotated[float, typer.Option(help="Share held out of each client.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Decides every number.")] = 0,
+    new_clients: Annotated[int, typer.Option(help="Clients excluded from training.")] = 0,
+    test_fraction: Annotated[float, typer.Option(help="Fraction held out per client.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Seed of every random number.")] = 0,
 ) -> None:
-    """Make clients by the formula of Li et al. 2020, a million if wanted; memory stays flat.
+    """Generate clients by the formula of Li et al. 2020; memory does not grow with their number.
 
     Example: headstart data synthetic --clients 1000000 --examples 20 --out million
     """
     from headstart.data import StoreWriter, Synthetic
 
-    made = Synthetic(clients, examples, features, classes, alpha, beta)
-    made.check(new_clients=new_clients, test_fraction=test_fraction, seed=seed)
-    writer = StoreWriter(out, made.schema, new_clients=new_clients, description=made.description)
-    with writer, _counted("making", clients) as count:
-        for part in made.parts(seed=seed, test_fraction=test_fraction):
+    generator = Synthetic(clients, examples, features, classes, alpha, beta)
+    generator.check(new_clients=new_clients, test_fraction=test_fraction, seed=seed)
+    writer = StoreWriter(
+        out, generator.schema, new_clients=new_clients, description=generator.description
+    )
+    with writer, _count_clients("generating", clients) as count:
+        for part in generator.parts(seed=seed, test_fraction=test_fraction):
             writer.add(part)
             count(part.clients)
-    _say_what_next(out, writer.card)
+    _print_next_step(out, writer.card)
 
 
 def check(
     folder: Annotated[Path, typer.Argument(help="A folder written by pack or synthetic.")],
 ) -> None:
-    """Read every byte of a packed data set and say whether it is what was written.
+    """Read every byte of a packed data set and verify it against its digest.
 
     Example: headstart data check packed
     """
@@ -80,47 +82,47 @@ def check(
 
     from headstart.data._store import read_card, verify
 
-    size = _size(read_card(folder))
+    size = _format_size(read_card(folder))
     with Console(stderr=True).status(f"reading {size} …"):
         card = verify(folder)
-    typer.echo(f"{_summary(folder, card)}: as written, digest {card.digest}")
+    typer.echo(f"{_describe_store(folder, card)}: as written, digest {card.digest}")
 
 
-def _summary(folder: Path, card: StoreCard) -> str:
-    return f"{folder}: {card.clients:,} clients, {card.examples:,} examples, {_size(card)}"
+def _describe_store(folder: Path, card: StoreCard) -> str:
+    return f"{folder}: {card.clients:,} clients, {card.examples:,} examples, {_format_size(card)}"
 
 
-def _size(card: StoreCard) -> str:
+def _format_size(card: StoreCard) -> str:
     unit, name = (1e9, "GB") if card.nbytes >= 1e9 else (1e6, "MB")
     return f"{card.nbytes / unit:.1f} {name}"
 
 
-def _say_what_next(folder: Path, card: StoreCard) -> None:
-    """One line: what there is, and the command that trains on it as it stands."""
+def _print_next_step(folder: Path, card: StoreCard) -> None:
+    """Print one line: what was written, and the command that trains on it."""
     from headstart._experiments.configuration import build_algorithm
     from headstart.data import open_store
 
     data = open_store(folder)
-    # Features come in any unit: without a bound on the step a first run may well diverge.
+    # Features can have any unit: without a bound on the step, a first run may diverge.
     settings = [f"data.path={folder}", "algorithm.max_gradient_norm=1.0"]
-    if data.known_clients > 2 * _A_ROUND:
-        settings.append(f"participation={_A_ROUND / data.known_clients:.2g}")
+    if data.known_clients > 2 * _SUGGESTED_PER_ROUND:
+        settings.append(f"participation={_SUGGESTED_PER_ROUND / data.known_clients:.2g}")
     largest = int(data.train_counts[: data.known_clients].max())
     if largest < build_algorithm({}).largest_batch:
         settings.append(f"algorithm.batch_size={largest}")
     command = " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
-    typer.echo(f"{_summary(folder, card)}; train on it with: headstart run {command}")
+    typer.echo(f"{_describe_store(folder, card)}; train on it with: headstart run {command}")
 
 
 @contextmanager
-def _counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Tells how many clients are done: a bar on a terminal, now and then a line elsewhere."""
+def _count_clients(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many clients are done: a bar on a terminal, occasional lines elsewhere."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(what, total).add
+        yield _ProgressLines(what, total).add
         return
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
@@ -128,15 +130,15 @@ def _counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bar.advance(task, count)
 
 
-class _Lines:
-    """Says how far it is, but not too often."""
+class _ProgressLines:
+    """Prints progress lines, but not too often."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0
         self.began = self.spoke = time.monotonic()
 
     def add(self, count: int) -> None:
-        """So many more are done."""
+        """Record that ``count`` more clients are done."""
         from headstart._experiments.progress import PLAIN_SECONDS
 
         self.done += count

@@ -12,7 +12,7 @@ import numpy as np
 from headstart._diagnosis.pilot import ListenerFor, Pilot, level, run_pilot
 from headstart._experiments.configuration import Experiment, Table
 from headstart._experiments.training import Listener
-from headstart._simulation.sampling import active_clients
+from headstart._simulation.sampling import count_active_clients
 from headstart.data._dataset_summary import describe
 from headstart.data._federated import FederatedDataset
 from headstart.errors import DataError
@@ -202,7 +202,7 @@ def estimate_work(experiment: Experiment, data: FederatedDataset) -> float:
     """Return the floating-point operations of all rounds: 6 per weight and example."""
     model, algorithm = experiment.build_model(), experiment.build_algorithm()
     weights = size(jax.eval_shape(lambda: model.init(jax.random.key(0), data.schema)))
-    active = active_clients(experiment.participation, data.known_clients)
+    active = count_active_clients(experiment.participation, data.known_clients)
     examples = round(float(np.mean(data.train_counts[: data.known_clients])))
     gradients = experiment.rounds * active * algorithm.gradients_per_update(examples)
     return 6.0 * gradients * algorithm.largest_batch * weights

@@ -285,7 +285,7 @@ def _row(experiment: Experiment, outcomes: Outcomes) -> ComparisonRow:
         gradient_evaluations_per_client=(
             first.gradient_evaluations_per_client if first else GradientsPerClient()
         ),
-        seconds=sum(each.seconds for each in summaries),
+        seconds=sum(each.seconds or 0.0 for each in summaries),
         known=scores_over_seeds(summaries, KNOWN),
         new=scores_over_seeds(summaries, NEW),
         adaptation=curves_over_seeds(summaries),

@@ -171,7 +171,7 @@ class Run:
         if x is None or y is None:
             raise ConfigError("give a client's examples, x and y, or one of the run's clients")
         memory = self.algorithm.init_memory(self.state)
-        key = Keys.from_seed(seed).adaptation_root
+        key = Keys.from_seed(seed).adaptation(None)
         return self._adapt(memory, check_examples(x, y, self.schema), key, steps)
 
     def client_data(self, client: str | int) -> tuple[int, ClientData]:

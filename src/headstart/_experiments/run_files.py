@@ -11,7 +11,7 @@ import jax
 from headstart._experiments.configuration import Experiment, read_experiment
 from headstart._experiments.run import Run
 from headstart._keys import Keys
-from headstart._simulation.rounds import memory_for_all
+from headstart._simulation.rounds import init_memories
 from headstart._simulation.simulation import Progress
 from headstart.algorithms._contract import Algorithm, Memory, State
 from headstart.data._federated import FederatedDataset
@@ -101,7 +101,7 @@ def save_run(run: Run, path: Path) -> Path:
     folder.write_schema(run.schema)
     folder.write_evaluations(run.evaluations)
     progress = Progress(summary.rounds, run.state, run.memory)
-    store.save(progress, run.evaluations, summary.seconds, summary.evaluation_seconds)
+    store.save(progress, run.evaluations, summary.seconds or 0.0, summary.evaluation_seconds)
     store.write_results(run)
     return path
 
@@ -159,7 +159,7 @@ def _load(
         state = prepared.algorithm.init(prepared.params)
         if federated:  # Every site keeps its memory on its own disk.
             return state, ()
-        return state, memory_for_all(prepared.algorithm, state, summary.clients.known)
+        return state, init_memories(prepared.algorithm, state, summary.clients.known)
 
     state, memory = jax.eval_shape(start)
     checkpoints = checkpoint_files(folder.checkpoints)

@@ -1,4 +1,4 @@
-"""The in-process engine: rounds, clients, evaluation."""
+"""The in-process engine: rounds, clients and evaluation."""
 
 from headstart._keys import Keys
 from headstart._simulation.federation import Federation

@@ -1,7 +1,7 @@
-"""How stationary the shared model is: ‖∇F(w)‖² over the known clients' whole training data.
+"""Measure how stationary the shared model is: ‖∇F(w)‖² over all known training data.
 
 P Theorem 4.5 and G Theorem 8 bound its mean over all iterates w̄_{k,t} of the local steps. Remark
-4.7 draws one of them in every round; at those it is measured, with no batch noise.
+4.7 draws one of them in every round. The norm is measured at those, without batch noise.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def gradient_norm_squared(
     inner_steps: int,
     most: int,
 ) -> Float[Array, ""]:
-    r"""‖(1/n) Σ_i ∇F_i(w)‖² with F_i(w) = f_i after ν exact steps; ν = 0 is FedAvg's ‖∇f‖².
+    r"""Return ‖(1/n) Σ_i ∇F_i(w)‖² with F_i(w) = f_i after ν exact steps; ν = 0 is FedAvg's ‖∇f‖².
 
     α ↔ ``inner_lr``, ν ↔ ``inner_steps``; no client has more than ``most`` training examples.
     """
 
-    def of_client(client: Int[Array, ""]) -> Tree:
+    def client_gradient(client: Int[Array, ""]) -> Tree:
         task = federation.training_task(client)
         place = jnp.arange(most)
         real = place < task.count
@@ -46,9 +46,9 @@ def gradient_norm_squared(
         inner = [batch] * inner_steps
         return meta_gradient(loss, w, MetaBatches(inner, batch, inner), inner_lr=inner_lr)
 
-    def more(total: Tree, client: Int[Array, ""]) -> tuple[Tree, None]:
-        return add(total, of_client(client)), None
+    def add_client(total: Tree, client: Int[Array, ""]) -> tuple[Tree, None]:
+        return add(total, client_gradient(client)), None
 
-    total, _ = jax.lax.scan(more, zeros_like(w), clients)
+    total, _ = jax.lax.scan(add_client, zeros_like(w), clients)
     mean = scale(total, 1 / len(clients))
     return dot(mean, mean)

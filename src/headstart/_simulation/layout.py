@@ -22,10 +22,10 @@ from headstart.errors import ConfigError
 
 AXIS = "clients"
 ALIGNMENT = 64
-"""Bytes at whose multiples XLA wants arrays to begin."""
-EVERYWHERE = PartitionSpec()
+"""XLA wants the address of an array to be a multiple of this."""
+REPLICATED = PartitionSpec()
 GROUP = 16
-"""Clients of a vmapped group, if nothing else is asked for."""
+"""Clients in a vmapped group by default."""
 SMALL = 100_000
 """Parameters times batch size below which single operations are too short to keep a core busy."""
 Style = Literal["mapped", "vmapped"]
@@ -33,101 +33,105 @@ Style = Literal["mapped", "vmapped"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which devices share the clients, and how one device works through its own."""
+    """Which devices share the clients, and how one device processes its share."""
 
     mesh: Mesh
     style: Style = "mapped"
-    """Whether a group's clients are computed one after the other, or as one wide computation."""
+    """Whether the clients of a group are computed one by one or in one wide computation."""
     group: int = 1
-    """Clients a device takes at a time. Mapped clients of a group are written out one by one in
-    the compiled program, which costs compile time."""
+    """Clients a device processes at a time. A mapped group is unrolled in the compiled program,
+    which costs compile time."""
 
     @property
     def devices(self) -> int:
-        """Devices that share the clients."""
+        """Number of devices that share the clients."""
         return self.mesh.size
 
-    def everywhere(self, program: Callable[..., Any]) -> Callable[..., Any]:
-        """The program on every device at once: all see the same arguments and agree on the result.
+    def on_all_devices(self, program: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the program run on all devices at once, with the same arguments and result.
 
-        Inside, :meth:`mine` is the device's own share.
+        Inside it, :meth:`take_share` returns the share of one device.
         """
         return jax.shard_map(
-            program, mesh=self.mesh, in_specs=EVERYWHERE, out_specs=EVERYWHERE, check_vma=False
+            program, mesh=self.mesh, in_specs=REPLICATED, out_specs=REPLICATED, check_vma=False
         )
 
-    def mine(self, clients: Int[Array, " clients"], *, padding: int) -> Int[Array, "groups group"]:
-        """This device's share of the clients in groups, filled up with ``padding``."""
+    def take_share(
+        self, clients: Int[Array, " clients"], *, padding: int
+    ) -> Int[Array, "groups group"]:
+        """Return this device's share of the clients in groups, filled up with ``padding``."""
         share = -(-len(clients) // self.devices)
         groups = -(-share // self.group)
         group = -(-share // groups)
         fill = self.devices * groups * group - len(clients)
-        dealt = jnp.pad(clients, (0, fill), constant_values=padding)
-        return dealt.reshape(self.devices, groups, group)[jax.lax.axis_index(AXIS)]
+        padded = jnp.pad(clients, (0, fill), constant_values=padding)
+        return padded.reshape(self.devices, groups, group)[jax.lax.axis_index(AXIS)]
 
-    def gathered(self, rows: PyTree, count: int) -> PyTree:
-        """What all devices have computed for :meth:`mine`, as (clients, …), without the padding."""
+    def gather(self, rows: PyTree, count: int) -> PyTree:
+        """Return what all devices computed for their shares, as (clients, …), without padding."""
 
-        def join(leaf: Array) -> Array:
+        def gather_leaf(leaf: Array) -> Array:
             flat = leaf.reshape(-1, *leaf.shape[2:])
             return jax.lax.all_gather(flat, AXIS, tiled=True)[:count]
 
-        return jax.tree.map(join, rows)
+        return jax.tree.map(gather_leaf, rows)
 
-    def together(self, work: Callable[[Array], Any], clients: Int[Array, " group"]) -> list[Any]:
-        """The results for one group, each with a leading axis, to be taken one after the other."""
+    def compute_group(
+        self, work: Callable[[Array], Any], clients: Int[Array, " group"]
+    ) -> list[Any]:
+        """Return the results for one group as a list of parts, each with a leading client axis."""
         if self.style == "vmapped":
             return [jax.vmap(work)(clients)]
         add_axis = partial(jax.tree.map, lambda leaf: leaf[None])
         return [add_axis(work(clients[i])) for i in range(len(clients))]
 
 
-def suited(mesh: Mesh, *, parameters: int, batch: int) -> Layout:
-    """The layout that was fastest for networks of this size."""
+def choose_layout(mesh: Mesh, *, parameters: int, batch: int) -> Layout:
+    """Return the layout that was fastest for networks of this size."""
     small = parameters * batch < SMALL
     return Layout(mesh, "vmapped", GROUP) if small else Layout(mesh)
 
 
-def named(text: str, mesh: Mesh) -> Layout:
-    """A layout by name: ``mapped``, ``mapped:4``, ``vmapped:16``."""
+def parse_layout(text: str, mesh: Mesh) -> Layout:
+    """Return a layout by name: ``mapped``, ``mapped:4``, ``vmapped:16``."""
     style, _, group = text.partition(":")
     size = group or (str(GROUP) if style == "vmapped" else "1")
     if style not in get_args(Style) or not size.isdecimal() or int(size) < 1:
         raise ConfigError(
-            f"layout={text!r} is not known; use mapped, vmapped, or either with the number of "
-            "clients a device takes at a time, as in vmapped:16"
+            f"layout={text!r} is unknown; use mapped, vmapped, or either with the number of "
+            "clients a device processes at a time, as in vmapped:16"
         )
     return Layout(mesh, style, int(size))  # type: ignore[arg-type]
 
 
-def mesh_of(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh of these devices, by default of all there are in all processes."""
+def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Return a mesh of these devices, by default of all devices of all processes."""
     return Mesh(np.array(devices or jax.devices()), (AXIS,))
 
 
-def aligned(array: np.ndarray) -> np.ndarray:
-    """The array in a form that the devices of a CPU can share as it lies.
+def align(array: np.ndarray) -> np.ndarray:
+    """Return the array in a form that the devices of a CPU can share in place.
 
-    A mapped file is; what its owner may still write into is copied.
+    A mapped file already has it; an array that its owner may still write to is copied.
     """
     array = np.asarray(array, jax.dtypes.canonicalize_dtype(array.dtype))
     in_place = array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous
     if in_place and not array.flags.writeable:
         return array
-    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    copy = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
 
 def replicate(mesh: Mesh, tree: PyTree) -> PyTree:
-    """The same values on every device of the mesh; every process must hold the same.
+    """Put the same values on every device of the mesh; every process must hold the same.
 
-    A CPU's devices share one memory: an :func:`aligned` array, a mapped file for instance, is used
-    where it lies and not copied.
+    The devices of a CPU share one memory: an array that :func:`align` returned, such as a mapped
+    file, is used in place and not copied.
     """
-    sharding = NamedSharding(mesh, EVERYWHERE)
+    sharding = NamedSharding(mesh, REPLICATED)
 
     def put(leaf: Any) -> Array:
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -1,9 +1,8 @@
 """Read the rows of the next clients from disk while the current ones compute.
 
-Which clients a round has is known beforehand: they are drawn from the seed. For data in mapped
-files the operating system is told which rows come next, in the order in which the rounds want
-them, and reads them while the compiled program works on earlier ones. Nothing is copied, and
-nothing depends on it but time.
+The clients of a round are known in advance: they are drawn from the seed. For data in mapped files,
+the operating system is told which rows come next, in the order of the rounds, and reads them while
+the compiled program works on earlier ones. Nothing is copied, and results do not depend on it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ BLOCK = 16
 
 
 class ReadAhead:
-    """Tells the operating system of the rows of coming rounds, in a thread of its own."""
+    """Tells the operating system which rows the next rounds need, in a separate thread."""
 
     def __init__(self, data: FederatedDataset, keys: Keys, *, known: int, active: int) -> None:
         self.files = [_MappedRows(array) for array in (data.x, data.y) if is_mapped(array)]
@@ -38,24 +37,26 @@ class ReadAhead:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
         self._pending: Future[None] | None = None
 
-    def rounds(self, first: int, count: int) -> None:
-        """These rounds come now, and most likely as many after them; returns at once."""
+    def request(self, first: int, count: int) -> None:
+        """Request the rows of these rounds and of as many after them; return at once."""
         if not self.files or (self._pending is not None and not self._pending.done()):
             return
         begin, self.reached = max(first, self.reached), first + 2 * count
         self._pending = self._thread.submit(self._read, begin, self.reached)
 
-    def finish(self) -> None:
-        """Wait for what was asked for."""
+    def wait(self) -> None:
+        """Wait until the last request was passed on."""
         if self._pending is not None:
             self._pending.result()
 
     def _read(self, begin: int, end: int) -> None:
         for block in range(begin, end, BLOCK):
-            wanted = np.asarray(
-                chosen_in_block(self.keys, np.int32(block), known=self.known, active=self.active)
+            chosen = np.asarray(
+                choose_clients_of_block(
+                    self.keys, np.int32(block), known=self.known, active=self.active
+                )
             )
-            clients = wanted[: end - block].ravel()
+            clients = chosen[: end - block].ravel()
             starts = self.data.offsets[clients]
             stops = starts + self.data.train_counts[clients]
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
@@ -64,9 +65,9 @@ class ReadAhead:
 
 
 def is_mapped(array: np.ndarray) -> bool:
-    """Whether the array is a file, as it lies on the disk."""
-    advice = hasattr(os, "posix_fadvise")
-    return advice and isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+    """Return whether the array is a mapped file that the system can be advised on."""
+    can_advise = hasattr(os, "posix_fadvise")
+    return can_advise and isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
 
 
 class _MappedRows:
@@ -82,12 +83,12 @@ class _MappedRows:
 
 
 @partial(jax.jit, static_argnames=("known", "active"))
-def chosen_in_block(
+def choose_clients_of_block(
     keys: Keys, first: Int[Array, ""], *, known: int, active: int
 ) -> Int[Array, "block active"]:
-    """The clients of several rounds in one call: calls compete with the rounds that compute."""
+    """Return the clients of BLOCK rounds in one call: calls compete with the running rounds."""
 
-    def of(number: Int[Array, ""]) -> Int[Array, " active"]:
+    def choose(number: Int[Array, ""]) -> Int[Array, " active"]:
         return choose_clients(keys.sampling(number), known, active)
 
-    return jax.vmap(of)(first + jnp.arange(BLOCK))
+    return jax.vmap(choose)(first + jnp.arange(BLOCK))

@@ -22,7 +22,7 @@ def run_rounds_slowly(
     rounds: int,
     active: int,
 ) -> tuple[State, list[Memory]]:
-    """Train from the first round; the final state and every known client's memory."""
+    """Train from the first round; return the final state and every known client's memory."""
     state = algorithm.init(params)
     memories = [algorithm.init_memory(state) for _ in range(federation.known)]
     client_update = jax.jit(algorithm.client_update)

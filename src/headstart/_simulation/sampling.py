@@ -1,4 +1,4 @@
-"""Which clients take part in a round."""
+"""Choose the clients of a round."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from headstart.errors import ConfigError
 
 
-def active_clients(participation: float, clients: int) -> int:
-    """How many clients a round has: rn, to the nearest whole number."""
+def count_active_clients(participation: float, clients: int) -> int:
+    """Return the number of clients in a round: rn, rounded to the nearest whole number."""
     if not 0 < participation <= 1:
         raise ConfigError(f"participation={participation} must be above 0 and at most 1")
     active = round(participation * clients)
@@ -23,10 +23,10 @@ def active_clients(participation: float, clients: int) -> int:
 
 
 def choose_clients(key: PRNGKeyArray, clients: int, active: int) -> Int[Array, " active"]:
-    """A uniformly random set of ``active`` of ``clients`` numbers, without repetition.
+    """Draw a uniformly random set of ``active`` of ``clients`` numbers, without repetition.
 
     Floyd's algorithm: for j = n−m … n−1 draw t from 0 … j and take t, or j if t is taken already.
-    Its cost grows with the number chosen, not with the number there are, as a permutation's does.
+    Its cost grows with the number of chosen clients; that of a permutation, with all clients.
     """
     last = jnp.arange(clients - active, clients)
     drawn = jax.random.randint(key, (active,), 0, last + 1)
@@ -35,5 +35,5 @@ def choose_clients(key: PRNGKeyArray, clients: int, active: int) -> Int[Array, "
         taken = jnp.any(chosen == drawn[i])
         return chosen.at[i].set(jnp.where(taken, last[i], drawn[i])), None
 
-    nobody = jnp.full((active,), -1, last.dtype)
-    return jax.lax.scan(take, nobody, jnp.arange(active))[0]
+    none_yet = jnp.full((active,), -1, last.dtype)
+    return jax.lax.scan(take, none_yet, jnp.arange(active))[0]

@@ -1,8 +1,8 @@
-"""How good every client's own model is, before and after adaptation.
+"""Score every client's own model, before and after adaptation.
 
-A client adapts on its training split and is scored on its held-out split, whatever the method, and
+With every method, a client adapts on its training split and is scored on its held-out split, and
 every method gets the same number of gradient evaluations. Adapting on held-out data (as paper P
-did) exists only as ``adapt_on="test"`` and marks every number that comes of it.
+did) exists only as ``adapt_on="test"``, and every number that results from it is marked.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ AdaptOn = Literal["train", "test"]
 BLOCK = 64
 """Held-out examples scored at a time."""
 MOST_SUMS = 1 << 25
-"""Numbers that the sums of the clients scored together may take."""
+"""The most numbers in the sums of clients that are scored together."""
 
 
 class Scores(NamedTuple):
-    """Per client and number of adaptation steps 0 … most; NaN where not asked for or diverged."""
+    """Per client and number of adaptation steps 0 … most; NaN where not requested or diverged."""
 
     clients: Int[np.ndarray, " clients"]
-    """Whose the rows are."""
+    """The client of each row."""
     loss: Float[np.ndarray, "clients steps+1"]
     diverged: Bool[np.ndarray, "clients steps+1"]
     values: Mapping[str, Float[np.ndarray, "clients steps+1"]]
@@ -66,7 +66,7 @@ def evaluate(
     adapt_on: AdaptOn = "train",
     most: int | None = None,
 ) -> Scores:
-    """Scores of these clients after each number of adaptation steps in ``steps``.
+    """Score these clients after each number of adaptation steps in ``steps``.
 
     A client's key does not depend on the round or the algorithm: differences between evaluations
     come from the models, not from the draw of adaptation batches. ``most`` fixes the width of the
@@ -77,29 +77,29 @@ def evaluate(
     objective = federation.objective
     counts = np.asarray(federation.test_counts)
     parts = []
-    for some in pieces(clients, most + 1, objective.width + 2):
+    for group in split_clients(clients, most + 1, objective.width + 2):
         table = _evaluate(
-            algorithm, state, memory, federation, keys, some.astype(np.int32), wanted,
+            algorithm, state, memory, federation, keys, group.astype(np.int32), wanted,
             most=most, on_test=adapt_on == "test", layout=layout,
         )  # fmt: skip
         parts.append(
-            scores_from_sums(objective, np.asarray(table, float), some, counts[some], wanted)
+            scores_from_sums(objective, np.asarray(table, float), group, counts[group], wanted)
         )
-    return joined(parts)
+    return join_scores(parts)
 
 
-def pieces(clients: np.ndarray, steps: int, width: int) -> list[np.ndarray]:
-    """Clients that are scored together, so that their sums fit into ``MOST_SUMS`` numbers.
+def split_clients(clients: np.ndarray, steps: int, width: int) -> list[np.ndarray]:
+    """Split clients into groups to score together, whose sums fit into ``MOST_SUMS`` numbers.
 
-    >>> [len(some) for some in pieces(np.arange(5), 1, MOST_SUMS // 2)]
+    >>> [len(group) for group in split_clients(np.arange(5), 1, MOST_SUMS // 2)]
     [2, 2, 1]
     """
     clients, size = np.asarray(clients), max(1, MOST_SUMS // (steps * width))
     return np.split(clients, range(size, len(clients), size))
 
 
-def joined(parts: Sequence[Scores]) -> Scores:
-    """The scores of all parts' clients."""
+def join_scores(parts: Sequence[Scores]) -> Scores:
+    """Return the scores of all parts' clients as one."""
     if len(parts) == 1:
         return parts[0]
     return Scores(
@@ -118,19 +118,19 @@ def scores_from_sums(
     counts: Int[np.ndarray, " clients"],
     wanted: Bool[np.ndarray, " steps+1"],
 ) -> Scores:
-    """Means from sums over each client's held-out examples."""
+    """Return the scores from sums over each client's held-out examples."""
     loss, bad = table[..., 0], table[..., -1]
     per_client = np.asarray(counts, float)[:, None]
-    asked = np.broadcast_to(wanted, loss.shape)
+    requested = np.broadcast_to(wanted, loss.shape)
     finite = (bad == 0) & np.isfinite(loss)
     values = {
-        name: np.where(finite & asked, value, np.nan)
+        name: np.where(finite & requested, value, np.nan)
         for name, value in objective.values(table[..., 1:-1], per_client).items()
     }
     return Scores(
         np.asarray(clients),
-        np.where(finite & asked, loss / per_client, np.nan),
-        ~finite & asked,
+        np.where(finite & requested, loss / per_client, np.nan),
+        ~finite & requested,
         values,
         objective.measures,
     )
@@ -150,7 +150,7 @@ def _evaluate(
     on_test: bool,
     layout: Layout,
 ) -> Float[Array, "clients steps+1 width+2"]:
-    @layout.everywhere
+    @layout.on_all_devices
     def program(
         algorithm: Algorithm,
         state: State,
@@ -160,18 +160,18 @@ def _evaluate(
         clients: Array,
         wanted: Array,
     ) -> Array:
-        one = _scorer(algorithm, state, memory, federation, keys, wanted, most, on_test)
+        score_one = _make_scorer(algorithm, state, memory, federation, keys, wanted, most, on_test)
 
-        def group(clients: Int[Array, " group"]) -> Array:
-            return jnp.concatenate(layout.together(one, clients))
+        def score_group(clients: Int[Array, " group"]) -> Array:
+            return jnp.concatenate(layout.compute_group(score_one, clients))
 
-        tables = jax.lax.map(group, layout.mine(clients, padding=0))
-        return layout.gathered(tables, len(clients))
+        tables = jax.lax.map(score_group, layout.take_share(clients, padding=0))
+        return layout.gather(tables, len(clients))
 
     return program(algorithm, state, memory, federation, keys, clients, wanted)
 
 
-def _scorer(
+def _make_scorer(
     algorithm: Algorithm,
     state: State,
     memory: Memory,
@@ -181,19 +181,19 @@ def _scorer(
     most: int,
     on_test: bool,
 ) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 width+2"]]:
-    """One client's sums after each wanted number of adaptation steps."""
+    """Return a function that computes one client's sums after each wanted number of steps."""
     fresh = algorithm.init_memory(state)
 
-    def one(client: Int[Array, ""]) -> Float[Array, "steps+1 width+2"]:
+    def score_one(client: Int[Array, ""]) -> Float[Array, "steps+1 width+2"]:
         known = client < federation.known
         row = jnp.where(known, client, 0)
-        mine = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
+        own_memory = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
         held_out = federation.held_out_task(client)
         task = held_out if on_test else federation.training_task(client)
-        own = keys.adaptation(client)
-        return score_client(algorithm, state, mine, task, held_out, own, wanted, most=most)
+        key = keys.adaptation(client)
+        return score_client(algorithm, state, own_memory, task, held_out, key, wanted, most=most)
 
-    return one
+    return score_one
 
 
 def score_client(
@@ -207,34 +207,34 @@ def score_client(
     *,
     most: int,
 ) -> Float[Array, "steps+1 width+2"]:
-    """Sums over one client's held-out examples after each wanted number of steps on its task."""
+    """Return sums over a client's held-out examples after each wanted number of steps."""
     last = jnp.max(jnp.where(wanted, jnp.arange(most + 1), 0))
     task = task.for_adaptation()
     width = sums_width(held_out)
 
-    def scored(personal: Tree, step: Int[Array, ""]) -> Float[Array, " width+2"]:
+    def score_step(personal: Tree, step: Int[Array, ""]) -> Float[Array, " width+2"]:
         model = algorithm.personal_model(personal)
         return jax.lax.cond(
-            wanted[step], lambda: score_sums(held_out, model), lambda: jnp.zeros((width,))
+            wanted[step], lambda: sum_scores(held_out, model), lambda: jnp.zeros((width,))
         )
 
     def advance(step: Int[Array, ""], carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
         personal, table = carry
         personal = algorithm.personal_step(personal, task, adaptation_step(key, step))
-        return personal, table.at[step + 1].set(scored(personal, step + 1))
+        return personal, table.at[step + 1].set(score_step(personal, step + 1))
 
     personal = algorithm.personal_start(state, memory, task, adaptation_start(key))
-    table = jnp.zeros((most + 1, width)).at[0].set(scored(personal, jnp.int32(0)))
+    table = jnp.zeros((most + 1, width)).at[0].set(score_step(personal, jnp.int32(0)))
     return jax.lax.fori_loop(0, last, advance, (personal, table))[1]
 
 
 def sums_width(task: Task) -> int:
-    """Numbers in a client's sums: the loss, the metrics' statistics, and what is not finite."""
+    """Return the length of a client's sums: loss, the metrics' statistics, non-finite examples."""
     return task.objective.width + 2
 
 
-def score_sums(task: Task, params: Tree) -> Float[Array, " width+2"]:
-    """Over all the task's examples: losses, the metrics' statistics, how many are not finite."""
+def sum_scores(task: Task, params: Tree) -> Float[Array, " width+2"]:
+    """Sum over all examples of the task: losses, the metrics' statistics, non-finite examples."""
     block = jnp.arange(BLOCK)
 
     def add_block(b: Int[Array, ""], sums: Float[Array, " width+2"]) -> Float[Array, " width+2"]:

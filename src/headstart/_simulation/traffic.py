@@ -1,4 +1,4 @@
-"""How many bytes a client receives and sends in a round, by the contract's own trees."""
+"""Compute how many bytes a client receives and sends in a round."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ class Traffic(NamedTuple):
         return Traffic(count * self.down, count * self.up)
 
 
-def traffic(algorithm: Algorithm, state: State, memory: Memory, task: Task) -> Traffic:
-    """From shapes alone; an update's numbers take the bits that the aggregation leaves them."""
+def compute_traffic(algorithm: Algorithm, state: State, memory: Memory, task: Task) -> Traffic:
+    """Return the traffic of one client, from shapes alone.
+
+    A number of the update takes as many bits as the aggregation leaves it.
+    """
     key = jax.random.key(0)
 
     def exchange(state: State, memory: Memory, task: Task) -> tuple[Tree, Tree]:
@@ -35,9 +38,9 @@ def traffic(algorithm: Algorithm, state: State, memory: Memory, task: Task) -> T
 
     sent, reply = jax.eval_shape(exchange, state, memory, task)
     update = -(-size(reply.update) * algorithm.bits_per_number // 8)
-    parts = [_bytes(part.value) + WEIGHT for part in reply.parts.values()]
-    return Traffic(down=_bytes(sent), up=update + WEIGHT + sum(parts))
+    parts = [_count_bytes(part.value) + WEIGHT for part in reply.parts.values()]
+    return Traffic(down=_count_bytes(sent), up=update + WEIGHT + sum(parts))
 
 
-def _bytes(tree: Tree) -> int:
+def _count_bytes(tree: Tree) -> int:
     return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))

@@ -60,7 +60,7 @@ def packed_dtype(bits: int) -> Any:
 
 
 def weighted_mean(parts: Sequence[Part]) -> Tree:
-    """Σ weight · value / Σ weight."""
+    """Return Σ weight · value / Σ weight, as the compiled rounds compute it without the list."""
     total: Tree = apply_weight(parts[0].value, parts[0].weight)
     weight: Array = jnp.asarray(parts[0].weight)
     for value, own in parts[1:]:

@@ -67,7 +67,8 @@ class RunSummary(ScoredRecord, VersionedRecord):
     stopped_early: str | None = None
     """Why the run ended before its last round, if it did."""
     seed: int
-    seconds: float
+    seconds: float | None
+    """In training; None if they were not recorded."""
     evaluation_seconds: float = 0.0
     gradient_evaluations: int
     gradient_evaluations_per_client: GradientsPerClient = GradientsPerClient()
@@ -90,7 +91,7 @@ class RunSummary(ScoredRecord, VersionedRecord):
         """Before and after adaptation, known and new clients, warnings and failures."""
         lines = [
             f"{self.name}: {self.rounds} rounds, "
-            f"{self.gradient_evaluations:,} gradient evaluations, {self.seconds:.1f} s "
+            f"{self.gradient_evaluations:,} gradient evaluations, {self.seconds or 0.0:.1f} s "
             f"(evaluation {self.evaluation_seconds:.1f} s)",
             *self._primary_lines(),
             *self._other_lines(),

@@ -264,7 +264,7 @@ def test_a_killed_server_resumes_to_the_same_model(name: str, tmp_path: Path) ->
     ours, theirs = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
     assert [e.round for e in ours.evaluations] == [e.round for e in theirs.evaluations]
     for one, other in zip(ours.clients, theirs.clients, strict=True):
-        assert one["loss_after"] == pytest.approx(other["loss_after"], rel=1e-5)
+        assert one.loss.after == pytest.approx(other.loss.after, rel=1e-5)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path) -> None:

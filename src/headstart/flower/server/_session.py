@@ -16,7 +16,7 @@ import numpy as np
 
 from headstart._experiments.configuration import Experiment, read_toml
 from headstart._keys import Keys
-from headstart._simulation.sampling import active_clients, choose_clients
+from headstart._simulation.sampling import choose_clients, count_active_clients
 from headstart._simulation.scoring import Scores, scores_from_sums
 from headstart.algorithms._cohort import build_cohort
 from headstart.algorithms._contract import Info, Reply, Sent
@@ -54,7 +54,7 @@ class Session:
         )
         self.objective = experiment.build_objective(self.model, schema)
         self.roster = Roster((*federation.sites, *federation.late), len(federation.sites))
-        self.active = active_clients(experiment.participation, len(federation.sites))
+        self.active = count_active_clients(experiment.participation, len(federation.sites))
         self.state = self.algorithm.init(params)
         self.round = 0
         self.reported: Info = {}
