@@ -360,7 +360,8 @@ class KeepsOutside(Right):
         (StoredKey, "init: the state holds a random key, iterate; use the keys that every"),
         (NoLoss, "client_update: info has no loss; add"),
         (ManyLosses, "client_update: info['loss'] has shape (2,); record scalars only"),
-        (FlatUpdate, "client_update: the update does not have the structure of the model that was"),
+        (FlatUpdate, "client_update: the update does not have the structure of the model that was "
+         "sent"),
         (WideUpdate, "leaf layers.0.weight has shape (1, 4, 4) instead of (4, 4); reply with the "
          "difference between the client's model and sent.params"),
         (PlainTuple, "client_update: replied with a tuple of 3; return Reply("),
@@ -609,7 +610,8 @@ class NoApply:
         (WithNumber, "init: parameter rate is a float; parameters are arrays"),
         (Empty, "init: it gives no parameters"),
         (Infinite, "init: parameter w is not finite"),
-        (Unseeded, "init: equal keys give different parameters; take all randomness from the"),
+        (Unseeded, "init: equal keys give different parameters; take all randomness from the "
+         "key"),
         (Refusing, "init: it refuses data of shape (6,), outputs 3, vocabulary 0: images only; "
          "call check_model(model, schema)"),
         (Failing, "init: raised KeyError: 'height'"),
@@ -620,7 +622,8 @@ class NoApply:
          "layer or group"),
         (PythonBranch, "apply under jax.jit: raised TracerBoolConversionError"),
         (Noisy, "apply under jax.jit: the compiled function gives different outputs"),
-        (Unmapped, "apply under jax.vmap: several clients' models at once give different "),
+        (Unmapped, "apply under jax.vmap: several clients' models at once give different "
+         "outputs"),
         (Rounded, "gradient: it is zero in every parameter"),
         (Root, "gradient: the gradient in w is not finite; look for square roots"),
         (Kinked, "second derivative: the Hessian-vector product in w is not finite"),
