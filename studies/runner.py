@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._experiments import Listener
@@ -19,6 +18,7 @@ from headstart._experiments.training import run_experiment, score_again
 from headstart.data._federated import FederatedDataset
 from headstart.errors import DivergedError
 from headstart.records import RunSummary
+from headstart.records._base import JsonTable
 from studies.stored_results import Results
 from studies.study import Piece, Study
 
@@ -62,7 +62,7 @@ def _open_pieces(study: Study, results: Results, seeds: Sequence[int], quick: bo
     return sorted(todo, key=lambda piece: (piece.seed, str(piece.experiment.data)))
 
 
-def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> dict[str, Any]:
+def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> JsonTable:
     folder = work / Path(*map(slug, piece.cell.split("/"))) / _folder_name(piece)
     experiment, data = piece.experiment, clients.of(piece)
     about = {
@@ -88,10 +88,10 @@ def _folder_name(piece: Piece) -> str:
     return f"seed-{piece.seed}-{piece.fingerprint[:8]}"
 
 
-def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
+def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
     """Return what is stored of a run: enough for every table and figure."""
     summary = run.summary
-    record = {
+    record: JsonTable = {
         "data_digest": summary.data_digest,
         "seconds": summary.seconds,
         "evaluation_seconds": summary.evaluation_seconds,
@@ -122,7 +122,7 @@ def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, A
     return record
 
 
-def _summarize_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+def _summarize_diagnosis(diagnosis: Diagnosis) -> JsonTable:
     table = diagnosis.to_table()
     numbers = {key: table[key] for key in ("labels", "examples", "gammas", "pilot")}
     return {
@@ -135,7 +135,7 @@ def _summarize_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _group(summary: RunSummary, group: str) -> dict[str, Any] | None:
+def _group(summary: RunSummary, group: str) -> JsonTable | None:
     """Return mean accuracy after 0, 1, 2 … adaptation steps, and its tenth percentile."""
     if summary.adaptation is None or group not in summary.adaptation.groups:
         return None
@@ -147,7 +147,7 @@ def _group(summary: RunSummary, group: str) -> dict[str, Any] | None:
     }
 
 
-def _round_floats(value: Any) -> Any:
+def _round_floats(value: object) -> object:
     if isinstance(value, dict):
         return {key: _round_floats(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
@@ -159,7 +159,7 @@ class _Clients:
     """The data of the latest pieces; the next often have the same."""
 
     def __init__(self) -> None:
-        self.key: tuple[Any, ...] | None = None
+        self.key: tuple[str, int, bool] | None = None
         self.data: FederatedDataset | None = None
 
     def of(self, piece: Piece) -> FederatedDataset:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from headstart._atomic_files import write_text
 from headstart.errors import InputError
+from headstart.records._base import JsonTable
 from studies.study import Piece, Record, Study
 
 NEEDED = ("cell", "seed", "fingerprint", "config")
@@ -19,8 +19,8 @@ class Results:
     def __init__(self, folder: Path, study: str) -> None:
         """Read the file, if it exists."""
         self.path = folder / f"{study}.jsonl"
-        self.records: list[dict[str, Any]] = _read(self.path)
-        self.others: list[dict[str, Any]] = []
+        self.records: list[JsonTable] = _read(self.path)
+        self.others: list[JsonTable] = []
 
     @classmethod
     def of_study(cls, folder: Path, study: Study) -> Results:
@@ -34,7 +34,7 @@ class Results:
         return results
 
     @property
-    def seen(self) -> list[dict[str, Any]]:
+    def seen(self) -> list[JsonTable]:
         """All records the study may use."""
         return self.records + self.others
 
@@ -45,7 +45,7 @@ class Results:
                 return record if record["fingerprint"] == piece.fingerprint else None
         return None
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: JsonTable) -> None:
         """Store a result; one of the same cell and seed is replaced."""
         others = [r for r in self.records if _key(r) != _key(record)]
         self.records = sorted([*others, record], key=_key)
@@ -57,7 +57,7 @@ def _key(record: Record) -> tuple[str, int]:
     return record["cell"], record["seed"]
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path) -> list[JsonTable]:
     if not path.exists():
         return []
     try:

@@ -46,7 +46,7 @@ class Gain(NamedTuple):
         return self.mean >= self.worth and self.mean - self.half_width > 0
 
     def __str__(self) -> str:
-        """As ``+2.3 ± 0.8``."""
+        """Return the gain as ``+2.3 ± 0.8``."""
         if self.metric.is_share:
             return f"{self.mean:+.1f} ± {self.half_width:.1f}"
         return f"{self.metric.signed(self.mean)} ± {self.metric.figure(self.half_width)}"
