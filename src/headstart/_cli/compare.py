@@ -56,13 +56,13 @@ def compare(
 
     plans = _load_plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
-    with stage() as shown:
+    with stage() as display:
         record = compare_experiments(
             plans,
             range(plans[0].seed, plans[0].seed + seeds),
             folder,
             baseline=baseline,
-            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
+            listener=lambda label, seed: display.listener(f"{label}, seed {seed}", brief=True),
         )
     if page:
         from headstart.report import make_report

@@ -72,11 +72,11 @@ def diagnose(
     baseline_experiment = None if baseline is None else load_experiment(baseline, [], seed=seed)
     experiment, tries = _choose_experiment(target, settings or [], seed)
     name = experiment.data.get("source") or Path(str(experiment.data.get("path"))).stem
-    with stage() as shown:
+    with stage() as display:
         diagnosis = run_diagnosis(
             experiment, baseline=baseline_experiment, tries=tries, rounds=rounds,
-            repetitions=repetitions, say=shown.say,
-            listener=lambda label: shown.listener(label, brief=True),
+            repetitions=repetitions, say=display.say,
+            listener=lambda label: display.listener(label, brief=True),
         )  # fmt: skip
     reading = reading_of(diagnosis)
     folder = out or next_free(Path("runs"), f"{name}-diagnosis")

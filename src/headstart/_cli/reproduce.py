@@ -93,15 +93,15 @@ def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> No
     from headstart._experiments.progress import stage
     from studies import Results, carry_out
 
-    with stage() as shown:
+    with stage() as display:
         done = carry_out(
             study,
             Results.of_study(results, study),
             work,
             seeds=range(seeds),
             quick=quick,
-            listener=lambda label: shown.listener(label, brief=True),
-            say=shown.say,
+            listener=lambda label: display.listener(label, brief=True),
+            say=display.say,
         )
     if not done:
         print(f"{study.name}: all runs were finished already", file=sys.stderr)

@@ -88,9 +88,9 @@ def run(
         if not is_leader():
             run_experiment(plan, folder, resume=resume, layout=layout)
             return
-        with stage() as shown:
+        with stage() as display:
             result = run_experiment(
-                plan, folder, resume=resume, layout=layout, listener=shown.listener()
+                plan, folder, resume=resume, layout=layout, listener=display.listener()
             )
     except RuntimeError as error:
         if coordinator is None:
