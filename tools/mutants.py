@@ -64,7 +64,7 @@ def tests_for(file: str) -> list[str]:
     """Return the test files that watch a source file, the one with its name first."""
     places = [ROOT / name for name in TESTS[part_of(file)]]
     files = [one for place in places for one in sorted(place.rglob("test_*.py")) or [place]]
-    mirror = f"test_{Path(file).name.lstrip('_')}"
+    mirror = f"test_{Path(file).name.removeprefix('_')}"
     return [str(one) for one in sorted(files, key=lambda one: one.name != mirror)]
 
 

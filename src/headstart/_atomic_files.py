@@ -15,7 +15,7 @@ from headstart.errors import OutputError
 
 @contextmanager
 def clear_write_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a missing permission into one clear line."""
+    """Turn a full disk or a missing permission into an OutputError of one line."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def clear_write_errors(path: Path) -> Iterator[None]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace the file in one step; on failure the old one stays and nothing is left behind."""
+    """Replace a file in one step; on failure the old file stays and no other is left."""
     with clear_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -49,11 +49,11 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a JSON file in one step; NaN is refused, it is not JSON."""
+    """Replace a JSON file in one step; NaN is an error, since it is not JSON."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add one line at the end."""
+    """Append one line to a file."""
     with clear_write_errors(path), path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

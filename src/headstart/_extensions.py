@@ -13,7 +13,7 @@ Python's own search path decides which modules can be imported. The command line
 current folder to it (:func:`search_modules_in`), and only if a named module is not found elsewhere:
 a file in that folder never replaces an installed module. Nothing is ever imported from the folder
 of a run or of a model file (:func:`forbid_imports_from`, :func:`refuse_imports_from`): a model file
-from a stranger must not bring along the code that it names.
+from a stranger must not be able to contain the code that it names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Requirement = Callable[[Any], str]
-"""Says what is wrong with an object, in words that follow its name; empty if it fits."""
+"""Returns what is wrong with an object, as words to follow its name; empty if nothing is."""
 
 GROUPS = {
     "algorithm": "headstart.algorithms",
@@ -48,7 +48,7 @@ GROUPS = {
     "aggregation step": "headstart.aggregation",
     "aggregation rule": "headstart.rules",
 }
-"""The group of entry points for each kind of thing."""
+"""The group of entry points for each kind of component."""
 
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 LONGEST_REASON = 200
@@ -60,7 +60,7 @@ _forbidden: ContextVar[tuple[Path, ...]] = ContextVar("_forbidden", default=())
 def find_extension(
     kind: str, name: str, builtin: Mapping[str, T], where: str, requirement: Requirement
 ) -> T:
-    """What a name stands for; ``where`` is the option that names it.
+    """Return the component of this name; ``where`` is the option that names it.
 
     >>> from headstart.algorithms import ALGORITHMS, Algorithm
     >>> fits = require_subclass(Algorithm)
@@ -70,20 +70,20 @@ def find_extension(
     if name in builtin:
         return builtin[name]
     if ":" in name:
-        found = load_object(name, where)
+        component = load_object(name, where)
     else:
-        found = _load(_entry_point(kind, name, builtin, where).value, f"{where}={name!r}")
-    problem = requirement(found)
+        component = _load(_entry_point(kind, name, builtin, where).value, f"{where}={name!r}")
+    problem = requirement(component)
     if problem:
         raise ConfigError(f"{where}={name!r} {problem}")
-    return found
+    return component
 
 
 def collect_builtin(package: str, requirement: Requirement) -> dict[str, Any]:
     """Return the named classes that the modules of a package define, sorted by name.
 
-    A class counts if it fits the requirement and sets a ``name`` of its own. So adding a component
-    to the package is adding a file.
+    A class counts if it meets the requirement and sets its own ``name``. So a new component of the
+    package is a new file.
     """
     collected: dict[str, Any] = {}
     for info in pkgutil.iter_modules(sys.modules[package].__path__):
@@ -97,13 +97,13 @@ def collect_builtin(package: str, requirement: Requirement) -> dict[str, Any]:
 
 
 def available_names(kind: str, builtin: Mapping[str, Any]) -> list[str]:
-    """Every name that needs no module path: built in, then entry points."""
+    """List every name that needs no module path: built in, then entry points."""
     offered = {point.name for point in _entry_points(kind)}
     return [*builtin, *sorted(offered - set(builtin))]
 
 
 def load_object(path: str, where: str) -> Any:
-    """The object at ``"package.module:name"``, or one clear line.
+    """Return the object at ``"package.module:name"``; a ConfigError says what is wrong.
 
     >>> load_object("math:tau", "here")
     6.283185307179586
@@ -112,11 +112,11 @@ def load_object(path: str, where: str) -> Any:
 
 
 def require_subclass(base: type) -> Requirement:
-    """A class derived from the base, with every abstract method written."""
+    """Require a class derived from the base, with every abstract method defined."""
 
     def problem(found: Any) -> str:
         if not (inspect.isclass(found) and issubclass(found, base)):
-            return f"is {_described(found)}; it must be a class derived from {_full_name(base)}"
+            return f"is {_describe(found)}; it must be a class derived from {_full_name(base)}"
         missing = sorted(getattr(found, "__abstractmethods__", ()))
         return f"is abstract: it does not define {', '.join(missing)}" if missing else ""
 
@@ -124,39 +124,39 @@ def require_subclass(base: type) -> Requirement:
 
 
 def require_instance(cls: type) -> Requirement:
-    """An object of the class."""
+    """Require an object of the class."""
 
     def problem(found: Any) -> str:
         fits = isinstance(found, cls)
-        return "" if fits else f"is {_described(found)}; it must be a {_full_name(cls)}"
+        return "" if fits else f"is {_describe(found)}; it must be a {_full_name(cls)}"
 
     return problem
 
 
 def require_methods(*methods: str) -> Requirement:
-    """A class, or an object, that has these methods."""
+    """Require a class, or an object, that has these methods."""
 
     def problem(found: Any) -> str:
         missing = [name for name in methods if not callable(getattr(found, name, None))]
         if not missing:
             return ""
         lacking = f"method{'s' * (len(missing) > 1)} {' and '.join(missing)}"
-        return f"is {_described(found)} without the {lacking}"
+        return f"is {_describe(found)} without the {lacking}"
 
     return problem
 
 
 def search_modules_in(folder: Path) -> None:
-    """Also look in this folder for modules that experiments name and that are found nowhere else.
+    """Search this folder for modules that experiments name and that are not found elsewhere.
 
-    Users expect it of the current folder, as with uvicorn or gunicorn. A federation does not call
-    this: there the module has to be installed at the server and at every site.
+    Users expect this of the current folder, as with uvicorn or gunicorn. A federation does not call
+    it: there the module must be installed at the server and at every site.
     """
     _searched.set((folder,))
 
 
 def forbid_imports_from(folder: Path) -> None:
-    """From now on, refuse modules in this folder, which is a run's, or below it."""
+    """Refuse modules in this folder of a run, or below it, from now on."""
     _forbidden.set((*_forbidden.get(), folder.resolve()))
 
 
@@ -195,14 +195,14 @@ def _entry_point(kind: str, name: str, builtin: Mapping[str, Any], where: str) -
 
 
 def _load(path: str, said: str) -> Any:
-    """The object at a path; ``said`` is the option and its value, for messages."""
+    """Return the object at a path; ``said`` is the option and its value, for messages."""
     if not PATH.fullmatch(path):
         raise ConfigError(f"{said} is not a module and a name in it; use package.module:Name")
     module_name, _, names = path.partition(":")
     found: Any = _import(module_name, said)
     for name in names.split("."):
         if not hasattr(found, name):
-            close = difflib.get_close_matches(name, _public(found), n=1)
+            close = difflib.get_close_matches(name, _public_names(found), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise ConfigError(f"{said}: {module_name} has no {name}{hint}")
         found = getattr(found, name)
@@ -210,7 +210,7 @@ def _load(path: str, said: str) -> Any:
 
 
 def _import(name: str, said: str) -> Any:
-    """The module, imported parent by parent so that each is checked before its code runs."""
+    """Import a module, parent by parent, so that each is checked before its code runs."""
     parts = name.split(".")
     _search_for(parts[0])
     try:
@@ -229,7 +229,7 @@ def _import(name: str, said: str) -> Any:
 
 
 def _search_for(package: str) -> None:
-    """Extend Python's path by the searched folders if it does not lead to the package."""
+    """Add the searched folders to Python's path if the package is not found on it."""
     if package in sys.modules or importlib.util.find_spec(package) is not None:
         return
     for folder in _searched.get():
@@ -259,18 +259,18 @@ def _reason(error: BaseException) -> str:
 
 
 def _advice(error: BaseException, name: str) -> str:
-    """What to do if the named module itself is missing, and not one that it imports."""
+    """Return what to do if the named module itself is missing, not one that it imports."""
     if not isinstance(error, ModuleNotFoundError) or f"{name}.".find(f"{error.name}.") != 0:
         return ""
     searched = [folder for folder in _searched.get() if not _is_forbidden(folder)]
     return "; install it" + (", or run in the folder that holds it" if searched else "")
 
 
-def _public(found: Any) -> Sequence[str]:
+def _public_names(found: Any) -> Sequence[str]:
     return [name for name in dir(found) if not name.startswith("_")]
 
 
-def _described(found: Any) -> str:
+def _describe(found: Any) -> str:
     if inspect.isclass(found):
         return f"the class {found.__name__}"
     article = "an" if type(found).__name__[0].lower() in "aeiou" else "a"

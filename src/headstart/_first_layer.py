@@ -5,11 +5,11 @@ gradient by W is Γ xᵀ, Γ the gradient by W x. So a client that has moved fro
 
     (W − αΓxᵀ) x′ = W x′ − αΓ (xᵀx′)
 
-on the next batch, and neither Γxᵀ nor the moved weights need ever be written out: D × D numbers
-take the place of a matrix as large as W. The same goes for the direction of a Hessian-vector
-product. For images W holds nearly all parameters and D is smaller than its rows; then this saves a
-part of the large products and most passes over the parameters. It is an identity: the result is
-that of :mod:`headstart.meta` up to rounding.
+on the next batch. Neither Γxᵀ nor the moved weights are ever written out: D × D numbers replace a
+matrix as large as W. The same holds for the direction of a Hessian-vector product. For images, W
+has nearly all parameters and D is smaller than its number of rows; then this saves part of the
+large products and most passes over the parameters. It is an identity: the result is that of
+:mod:`headstart.meta` up to rounding.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ class KnownProduct(eqx.Module):
     product: Float[Array, "out batch"]
 
     def __matmul__(self, _: Array) -> Float[Array, "out batch"]:
-        """The product, known already."""
+        """Return the known product."""
         return self.product
 
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """A dense layer that is the only one to see the input."""
+    """A dense layer, the only one that sees the input."""
 
     weight: Callable[[Tree], Any]
-    """Its weights (out, in) among the parameters."""
+    """Returns its weights (out, in) from the parameters."""
     inputs: Callable[[Any], Float[Array, "in batch"]]
-    """What it sees of a batch, an example in every column."""
+    """Returns its inputs from a batch, one example per column."""
 
     def pays(self, params: Tree, batches: Any) -> bool:
-        """Whether this is faster than writing the gradients out.
+        """Return whether this is faster than writing the gradients out.
 
         With ν inner steps on batches of D it saves a product with W (out · in · D) for each inner
-        step, and needs l products x_jᵀ x (in · D²) for the l-th point; Hessian-vector products
-        save and need about as much again. Where W is wider than high, rounds so chosen took 1 to
-        1.3 times as long when written out; with 64 inputs and 80 units they took 0.95 times.
+        step, and costs l products x_jᵀ x (in · D²) for the l-th point; Hessian-vector products
+        save and cost about as much again. Measured: if W has more columns than rows, the rounds
+        chosen here took 1 to 1.3 times as long when written out; with 64 inputs and 80 units,
+        0.95 times.
         """
         moves = len(batches.inner)
         largest = max(self.inputs(b).shape[1] for b in (*batches.inner, batches.outer))
@@ -71,7 +72,7 @@ class FirstLayer:
         inner_lr: Scalar,
         product: Callable[[Tree, Tree, Any], Tree] | None,
     ) -> tuple[Array, Tree]:
-        """As :func:`headstart.meta.meta_value_and_gradient`, which says what is computed."""
+        """Compute the same as :func:`headstart.meta.meta_value_and_gradient`."""
         weight, rest = self.weight(params), self._without_weight(params)
         path: list[tuple[Tree, Factors]] = [(rest, ())]
         for batch in batches.inner:
@@ -92,14 +93,14 @@ class FirstLayer:
         return value, self._with_weight(d, _sum(gamma @ x.T for gamma, x in parts))
 
     def _view(self, rest: Tree, factors: Factors, batch: Any, base: Array | None = None) -> Tree:
-        """The tree with what the batch sees of its first weights: (base + Σ Γ_j x_jᵀ) x."""
+        """Return the tree with the product (base + Σ Γ_j x_jᵀ) x for the first weights."""
         x = self.inputs(batch)
         seen = [] if base is None else [base @ x]
         seen += [gamma @ (at.T @ x) for gamma, at in factors]
         return self._with_weight(rest, KnownProduct(_sum(seen)))
 
     def _factor(self, gradient: Tree, batch: Any, scale: Scalar = 1.0) -> tuple[Array, Array]:
-        """The first weights' part of a gradient."""
+        """Return the part of a gradient that belongs to the first weights."""
         return scale * self.weight(gradient).product, self.inputs(batch)
 
     def _with_weight(self, rest: Tree, weight: Any) -> Tree:

@@ -1,7 +1,7 @@
-"""What a model is judged by: a named number with a direction and a unit, and how it is written.
+"""A metric: a named number with a direction and a unit, and its format in text.
 
-Objectives compute metrics (:mod:`headstart.models.objectives`). Storing, comparing or showing one
-needs only what is here.
+Objectives compute metrics (:mod:`headstart.models.objectives`). This module is enough to store,
+compare and show them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DASH = "–"
 DIGITS = 3
 """Significant digits of a metric that is not a share."""
 ROUNDING = 0.0005
-"""Shares that look alike in a table (one decimal of a percent) are not told apart."""
+"""Shares that are equal in a table (one decimal of a percent) count as equal."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Metric:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Metric:
-        """The primary metric of a summary, a comparison or an evaluation.
+        """Return the primary metric of a summary, a comparison or an evaluation.
 
         Records written before metrics had names are about accuracy.
 
@@ -45,7 +45,7 @@ class Metric:
         return ACCURACY if table is None else cls(**table)
 
     def to_table(self) -> dict[str, str]:
-        """For a record: what :meth:`of` reads."""
+        """Return the table in a record that :meth:`of` reads."""
         return {"name": self.name, "direction": self.direction, "unit": self.unit}
 
     @property
@@ -55,12 +55,12 @@ class Metric:
 
     @property
     def scale(self) -> float:
-        """From a stored value to the one that is shown."""
+        """The factor from a stored value to the one that is shown."""
         return 100.0 if self.is_share else 1.0
 
     @property
     def title(self) -> str:
-        """For an axis: the name with its unit.
+        """The title of an axis: the name with its unit.
 
         >>> ACCURACY.title, Metric("rmse", "lower").title
         ('accuracy (%)', 'RMSE')
@@ -68,7 +68,7 @@ class Metric:
         return self.titled("")
 
     def titled(self, when: str) -> str:
-        """For an axis, before or after adaptation.
+        """Return the title of an axis, for values before or after adaptation.
 
         >>> ACCURACY.titled("after"), ACCURACY.titled("")
         ('accuracy after (%)', 'accuracy (%)')
@@ -78,7 +78,7 @@ class Metric:
 
     @property
     def word(self) -> str:
-        """The name as it stands in a sentence.
+        """The name in a sentence.
 
         >>> Metric("balanced-accuracy").word, Metric("r2").word
         ('balanced accuracy', 'R²')
@@ -87,21 +87,21 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The name as a title begins with it."""
+        """The name at the beginning of a title."""
         return self.word[:1].upper() + self.word[1:]
 
     @property
     def meaning(self) -> str:
-        """What it says, in a few words."""
+        """What the metric measures, in a few words."""
         return MEANINGS.get(self.name, f"a score; {self.direction} is better")
 
     @property
     def difference_unit(self) -> str:
-        """What differences are counted in, with a space before it; empty without a unit."""
+        """The unit of differences, with a space before it; empty if there is none."""
         return " points" if self.is_share else ""
 
     def gain(self, value: Any, against: Any) -> Any:
-        """How much better a value is than another; negative if it is worse.
+        """Return how much better a value is than another; negative if it is worse.
 
         >>> Metric("rmse", "lower").gain(2.0, 3.0)
         1.0
@@ -109,12 +109,12 @@ class Metric:
         return value - against if self.direction == "higher" else against - value
 
     def is_worse(self, value: float, than: float) -> bool:
-        """Whether a value is worse by more than a table shows."""
+        """Return whether a value is worse, by more than rounding in a table hides."""
         margin = ROUNDING if self.is_share else ROUNDING * max(abs(value), abs(than))
         return self.gain(value, than) < -margin
 
     def figure(self, value: float) -> str:
-        """The number alone, without its unit.
+        """Format a number without its unit.
 
         >>> Metric("rmse", "lower").figure(0.00123456), Metric("mae", "lower").figure(123456.7)
         ('0.00123', '123,000')
@@ -122,13 +122,13 @@ class Metric:
         return f"{100 * value:.1f}" if self.is_share else _significant(value)
 
     def text(self, value: float | None) -> str:
-        """The number with its unit; a dash where there is none."""
+        """Format a number with its unit; a dash for None."""
         if value is None:
             return DASH
         return self.figure(value) + (" %" if self.is_share else "")
 
     def with_interval(self, mean: float | None, half_width: float | None) -> str:
-        """A mean and half the width of its interval.
+        """Format a mean and half the width of its interval.
 
         >>> ACCURACY.with_interval(0.971, 0.008), ACCURACY.with_interval(0.971, None)
         ('97.1 % ± 0.8', '97.1 %')
@@ -138,7 +138,7 @@ class Metric:
         return f"{self.text(mean)} ± {self.figure(half_width)}"
 
     def signed(self, difference: float) -> str:
-        """A difference with its sign.
+        """Format a difference with its sign.
 
         >>> ACCURACY.signed(0.012), ACCURACY.signed(-0.00001), Metric("rmse").signed(-0.5)
         ('+1.2', '0.0', '−0.500')
@@ -163,14 +163,14 @@ MEANINGS = {
     "label-accuracy": "share of labels answered right",
     "exact-match": "share of examples with every label right",
 }
-"""Of the built-in metrics."""
+"""What the built-in metrics measure."""
 
 ACCURACY = Metric("accuracy", "higher", "%")
 """The metric of classification, and of every record that names none."""
 
 
 def _significant(value: float) -> str:
-    """Three significant digits, without an exponent where that is readable."""
+    """Format with three significant digits, without an exponent unless the number needs one."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.{DIGITS - 1}e}")

@@ -42,7 +42,7 @@ class HeadstartError(Exception):
 
 
 class InputError(HeadstartError):
-    """Something the user gave cannot be used."""
+    """An input of the user cannot be used."""
 
     exit_code = 2
 
@@ -64,7 +64,7 @@ class CheckpointError(HeadstartError):
 
 
 class ProcessLostError(HeadstartError):
-    """One of several processes that share a run has ended before its time."""
+    """One of several processes that share a run has ended early."""
 
 
 class DivergedError(HeadstartError):

@@ -1,9 +1,9 @@
 """Settings that must be made before JAX starts: devices of the CPU, and other processes.
 
-JAX takes a CPU for one device, whatever its cores, and one device does not keep many cores busy
-with networks of this size: on two cores, one device each, a round took 21 ms instead of 34.
-The command line asks for a device per core. A program that imports Headstart decides for itself:
-importing changes nothing, and once JAX runs nothing can be changed any more.
+JAX treats a CPU as one device, however many cores it has, and one device does not keep many cores
+busy with networks of this size: with one device per core, a round on two cores took 21 ms instead
+of 34. The command line uses one device per core. A program that imports Headstart decides for
+itself: importing changes nothing, and once JAX runs nothing can be changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def count_cores() -> int:
 
 
 def use_all_cores() -> bool:
-    """Make every core a JAX device, unless JAX runs already or the user has set their number.
+    """Make every core a JAX device, unless JAX runs already or the user has set the number.
 
     Returns whether it took effect. Call it before anything computes with JAX.
     """
@@ -52,7 +52,7 @@ def use_all_cores() -> bool:
 
 
 def use_cores(count: int) -> None:
-    """Split the CPU into this many JAX devices; ConfigError if JAX runs already."""
+    """Split the CPU into this many JAX devices; raise a ConfigError if JAX runs already."""
     import jax
 
     if count < 1:
@@ -85,7 +85,7 @@ class Joining(NamedTuple):
 
 
 def join(joining: Joining) -> None:
-    """Join several processes; return when all of them are there."""
+    """Join several processes; return when all of them have joined."""
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

@@ -1,6 +1,6 @@
 r"""The meta-gradient: how the adapted model's loss changes with the initial model.
 
-A client adapts w by ν gradient steps of size α and pays the loss of the result,
+A client adapts w by ν gradient steps of size α. The meta-loss is the loss of the result,
 
     F(w) = f(w_ν),   w_0 = w,   w_l = w_{l−1} − α∇f(w_{l−1}).
 
@@ -9,7 +9,7 @@ The gradient (G (8); P (5) is ν = 1) is a product of ν matrices and a vector,
     ∇F(w) = (I − α∇²f(w_0)) ⋯ (I − α∇²f(w_{ν−1})) ∇f(w_ν),
 
 taken from the right, one Hessian-vector product per factor; a Hessian is never formed.
-Each evaluation of f may use a batch of its own (G (11), P (8)).
+Each evaluation of f may use a different batch (G (11), P (8)).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MetaBatches(NamedTuple):
     inner: Sequence[Any]
     """D_0 … D_{ν−1}, one for each adaptation step."""
     outer: Any
-    """D_ν, on which the adapted model is judged."""
+    """D_ν, on which the adapted model is scored."""
     hessian: Sequence[Any] = ()
     """D′_0 … D′_{ν−1} for the Hessian-vector products; unused by ``first-order``."""
 
@@ -63,7 +63,7 @@ def meta_gradient(
     method: Method = "exact",
     delta: Scalar = DEFAULT_DELTA,
 ) -> Tree:
-    r"""Stochastic gradient of the loss after adaptation (G (11), Algorithms 2–4; P (8)).
+    r"""Return the stochastic gradient of the loss after adaptation (G (11), Algorithms 2–4; P (8)).
 
         w̃_0 = w;  w̃_l = w̃_{l−1} − α ∇̃f(w̃_{l−1}, D_{l−1})      l = 1 … ν
         d    = ∇̃f(w̃_ν, D_ν)
@@ -95,7 +95,7 @@ def meta_value_and_gradient(
     first_layer: FirstLayer | None = None,
     adapted: Sequence[bool] | None = None,
 ) -> tuple[Array, Tree]:
-    r"""The loss of the adapted model on the outer batch, and the meta-gradient.
+    r"""Return the loss of the adapted model on the outer batch, and the meta-gradient.
 
     With ``first_layer`` that layer's gradients are not written out where this saves work; the
     result is the same up to rounding. ``adapted`` says which leaves the inner steps move: with the
@@ -106,34 +106,34 @@ def meta_value_and_gradient(
         return first_layer.value_and_gradient(
             loss, params, batches, inner_lr=inner_lr, product=product
         )
-    gradient = jax.grad(lambda w, batch: loss(_stopped(w, adapted), batch))
+    gradient = jax.grad(lambda w, batch: loss(_stop_unadapted(w, adapted), batch))
     path = [params]
     for batch in batches.inner:
         path.append(add(path[-1], gradient(path[-1], batch), -inner_lr))
     value, d = jax.value_and_grad(loss)(path.pop(), batches.outer)
     if product is not None:
         for w, batch in zip(reversed(path), reversed(batches.hessian), strict=True):
-            d = add(d, product(w, _projected(d, adapted), batch), -inner_lr)
+            d = add(d, product(w, _project(d, adapted), batch), -inner_lr)
     return value, d
 
 
-def _stopped(w: Tree, adapted: Sequence[bool] | None) -> Tree:
-    """w, constant in the leaves that are not adapted: their gradient is not even computed."""
+def _stop_unadapted(w: Tree, adapted: Sequence[bool] | None) -> Tree:
+    """Make leaves that are not adapted constant, so that their gradient is not computed."""
     return w if adapted is None else choose_leaves(adapted, w, jax.lax.stop_gradient(w))
 
 
-def _projected(d: Tree, adapted: Sequence[bool] | None) -> Tree:
-    """Md."""
+def _project(d: Tree, adapted: Sequence[bool] | None) -> Tree:
+    """Return Md."""
     return d if adapted is None else choose_leaves(adapted, d, zeros_like(d))
 
 
 def exact_product(loss: Loss, w: Tree, v: Tree, batch: Any) -> Tree:
-    """∇²f(w) v by automatic differentiation, forward over reverse."""
+    """Return ∇²f(w) v by automatic differentiation, forward over reverse."""
     return jax.jvp(lambda u: jax.grad(loss)(u, batch), (w,), (v,))[1]
 
 
 def hessian_free_product(loss: Loss, w: Tree, v: Tree, batch: Any, *, delta: Scalar) -> Tree:
-    """Hessian-vector product from two gradients, central difference (G (34), P (119)).
+    """Return a Hessian-vector product from two gradients, a central difference (G (34), P (119)).
 
     ∇²f(w) v ≈ [∇f(w + δv) − ∇f(w − δv)] / 2δ, with error at most ρδ‖v‖². P's main text divides
     by δ; its appendix and G divide by 2δ, which is the difference quotient.
@@ -144,7 +144,7 @@ def hessian_free_product(loss: Loss, w: Tree, v: Tree, batch: Any, *, delta: Sca
 
 
 def gradient_evaluations(method: str, inner_steps: int) -> int:
-    """Gradients one meta-gradient costs; a Hessian-vector product counts as two (SPEC §2)."""
+    """Count the gradients of one meta-gradient; a Hessian-vector product counts as two."""
     return inner_steps + 1 if method == "first-order" else 3 * inner_steps + 1
 
 

@@ -1,7 +1,7 @@
-"""From a table of options, as a file or a command line gives it, to a checked object.
+"""Build checked objects from tables of options, as in a file or on the command line.
 
-Algorithms, models and partitions are dataclasses; their fields are their options. So a new one
-needs no second description of what may stand in the experiment file.
+Algorithms, models and partitions are dataclasses, and their fields are their options. So a new one
+needs no second description of its options.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 T = TypeVar("T")
 LARGEST = 2**31 - 1
-"""Counts live in 32-bit integers."""
+"""The largest count, because counts are 32-bit integers."""
 
 
 def build_from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
-    """An instance of the dataclass from a table; ``where`` names the table in messages."""
+    """Build an instance of the dataclass; ``where`` names the table in messages."""
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     refuse_unknown(table, fields, where)
@@ -45,14 +45,14 @@ def build_from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def to_table(thing: Any) -> dict[str, Any]:
-    """Return the options of an object, ready for a file; undoes :func:`build_from_table`."""
+    """Return the options of an object, for a file; the inverse of :func:`build_from_table`."""
     fields = [f.name for f in dataclasses.fields(thing) if f.init]
     table = {name: getattr(thing, name) for name in fields}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in table.items() if v is not None}
 
 
 def convert(kind: Any, value: Any, where: str) -> Any:
-    """The value as the annotated type, or one clear line."""
+    """Convert a value to the annotated type; a ConfigError says why it does not fit."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -63,7 +63,7 @@ def convert(kind: Any, value: Any, where: str) -> Any:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Raise for the first name that is not known, with the nearest that is."""
+    """Raise a ConfigError for the first unknown name, with the closest known one."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -74,7 +74,7 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> No
 
 
 def choose(table: Mapping[str, T], name: str, where: str) -> T:
-    """The entry of a registry, or one clear line with what there is."""
+    """Return an entry of a registry; a ConfigError lists what there is."""
     if name not in table:
         close = difflib.get_close_matches(name, table, n=1)
         hint = f"did you mean {close[0]}? " if close else ""

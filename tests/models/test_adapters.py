@@ -244,20 +244,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an array of whole numbers (equinox)": (
         lambda: holding(jnp.arange(3)),
-        "from_equinox: what the module holds beside its parameters must be hashable, "
+        "from_equinox: what the module holds besides its parameters must be hashable, "
         "but is an array of int32 and shape (3,)",
     ),
     "batch normalisation (linen)": (
         lambda: models.from_flax(Normalised()),
-        "from_flax: the module keeps batch_stats beside its parameters",
+        "from_flax: the module keeps batch_stats besides its parameters",
     ),
     "batch normalisation (nnx)": (
         lambda: models.from_flax(NNXNormalised),
-        "from_flax: the module keeps BatchStat beside its parameters",
+        "from_flax: the module keeps BatchStat besides its parameters",
     ),
     "dropout (nnx)": (
         lambda: models.from_flax(NNXDropout),
-        "from_flax: the module keeps RngCount, RngKey beside its parameters",
+        "from_flax: the module keeps RngCount, RngKey besides its parameters",
     ),
     "whole numbers": (
         lambda: models.from_functions(lambda key: {"n": jnp.arange(3)}, apply_linear),

@@ -90,11 +90,11 @@ def _import_studies_folder() -> None:
 
 
 def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> None:
-    from headstart._experiments.progress import stage
-    from studies import Results, carry_out
+    from headstart._experiments.progress import open_display
+    from studies import Results, run_study
 
-    with stage() as display:
-        done = carry_out(
+    with open_display() as display:
+        done = run_study(
             study,
             Results.of_study(results, study),
             work,

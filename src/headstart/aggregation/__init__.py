@@ -1,4 +1,4 @@
-"""What happens to updates on their way: a chain of steps, or a rule over all replies."""
+"""What happens to updates between client and server: a chain of steps, or a rule."""
 
 from headstart._extensions import collect_builtin, require_subclass
 from headstart.aggregation._chain import AggregatedAlgorithm, with_aggregation
@@ -9,7 +9,7 @@ from headstart.aggregation._steps import Clip, Noise, Quantise
 RULES: dict[str, type[AggregationRule]] = collect_builtin(
     __name__, require_subclass(AggregationRule)
 )
-"""Every built-in rule by the name an experiment file uses; without one it is the weighted mean."""
+"""Every built-in rule by the name an experiment file uses; the default is the weighted mean."""
 
 STEPS: dict[str, type[AggregationStep]] = collect_builtin(
     __name__, require_subclass(AggregationStep)

@@ -30,7 +30,7 @@ class ChainState(NamedTuple):
 
 
 class ChainExtra(NamedTuple):
-    """What is sent beside the model."""
+    """What is sent besides the model."""
 
     inner: Any
     steps: tuple[StepState, ...]
@@ -39,7 +39,7 @@ class ChainExtra(NamedTuple):
 def with_aggregation(
     algorithm: Any, steps: Sequence[AggregationStep] = (), rule: AggregationRule | None = None
 ) -> Any:
-    """Return the algorithm with this chain and this rule, or itself if there is neither."""
+    """Return the algorithm with these steps and this rule; unchanged if there are none."""
     return (
         AggregatedAlgorithm(algorithm, tuple(steps), rule)
         if steps or rule is not None
@@ -61,36 +61,36 @@ class AggregatedAlgorithm(AlgorithmWrapper):
 
     @property
     def bits_per_number(self) -> int:
-        """As few as any step makes them."""
-        found = [step.bits for step in self.steps if step.bits is not None]
-        return min([*found, self.algorithm.bits_per_number])
+        """The fewest bits of any step."""
+        widths = [step.bits for step in self.steps if step.bits is not None]
+        return min([*widths, self.algorithm.bits_per_number])
 
     @property
     def update_scale(self) -> float:
-        """Of all steps together."""
+        """The scale of all steps together."""
         return math.prod((step.scale for step in self.steps), start=self.algorithm.update_scale)
 
     def init(self, params: Tree) -> ChainState:
-        """The algorithm's state and the steps'."""
+        """Return the first states of the algorithm and of the steps."""
         return ChainState(self.algorithm.init(params), tuple(s.init(params) for s in self.steps))
 
     def inner_state(self, state: ChainState) -> State:
-        """The algorithm's."""
+        """Return the algorithm's state."""
         return state.inner
 
     def with_inner_state(self, state: ChainState, inner: State) -> ChainState:
-        """The algorithm's replaced."""
+        """Return the state with another state of the algorithm."""
         return state._replace(inner=inner)
 
     def broadcast(self, state: ChainState, key: PRNGKeyArray) -> Sent:
-        """What the algorithm sends, and what clients need for the steps."""
+        """Send what the algorithm sends, and the states of the steps."""
         sent = self.algorithm.broadcast(state.inner, key)
         return Sent(sent.params, ChainExtra(sent.extra, state.steps))
 
     def client_update(
         self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Memory, Info]:
-        """The algorithm's reply through all steps."""
+        """Pass the algorithm's reply through all steps."""
         extra: ChainExtra = sent.extra
         inner = Sent(sent.params, extra.inner)
         reply, memory, info = self.algorithm.client_update(inner, memory, task, key)
@@ -102,7 +102,7 @@ class AggregatedAlgorithm(AlgorithmWrapper):
     def server_update(
         self, state: ChainState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[ChainState, Info]:
-        """Back through all steps, then to the algorithm."""
+        """Pass the cohort back through all steps, then to the algorithm."""
         kept = list(state.steps)
         for number in reversed(range(len(self.steps))):
             own = jax.random.fold_in(key, 1 + number)

@@ -1,14 +1,14 @@
 """What happens to an update between a client and the server.
 
-A *step* acts on one client's reply before it leaves and on the mean of all replies when it has
-arrived. Steps see sums only, so memory stays flat in the number of clients, and every algorithm is
-fit for secure aggregation and differential privacy without knowing of them:
+A *step* acts on one client's reply before it leaves, and on the mean of all replies when it has
+arrived. Steps see only sums, so memory does not grow with the number of clients, and every
+algorithm is ready for secure aggregation and differential privacy without knowing about them:
 
     client    reply  → step 1 → step 2 → …  leaves
     server    mean   → … → step 2 → step 1 → ``server_update``
 
-A *rule* combines all replies of a round at once, in place of the weighted mean. It needs them side
-by side: active clients × parameters, on every device.
+A *rule* combines all replies of a round at once, instead of the weighted mean. It needs memory for
+all of them: active clients × parameters, on every device.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class AggregationStep(eqx.Module):
 
     @property
     def bits(self) -> int | None:
-        """Bits that a number of the update takes when it leaves, then a whole one; None: as before.
+        """Bits of the integers that the update consists of when it leaves; None: no change.
 
-        It must fit a signed integer of that width.
+        They must fit a signed integer of that width.
         """
         return None
 
     @property
     def scale(self) -> float:
-        """What a number that leaves is multiplied by to be an update again."""
+        """The factor that turns numbers that leave into an update again."""
         return 1.0
 
 
 class AggregationRule(eqx.Module):
-    """Combines the replies of a round in place of their weighted mean."""
+    """Combines the replies of a round, instead of their weighted mean."""
 
     name: ClassVar[str]
     """The name of the rule in an experiment file."""

@@ -1,9 +1,9 @@
 r"""Rules that need all replies of a round: robust means.
 
-A weighted mean follows the client with the largest numbers. These rules do not: as long as fewer
-than half (Krum: fewer than n/2 − 1) of the clients lie, the result stays among the honest ones. The
-cost is memory for all replies, a bias where honest clients differ, and no masks: the server sees
-every reply.
+A single client with large numbers can move a weighted mean anywhere. Not so with these rules: as
+long as fewer than half (Krum: fewer than n/2 − 1) of the clients lie, the result stays among the
+honest ones. The cost is memory for all replies, a bias where honest clients differ, and no secure
+aggregation: the server sees every reply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Median(AggregationRule):
     name: ClassVar[str] = "median"
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """Coordinate by coordinate."""
+        """Return the median of every coordinate."""
         return jax.tree.map(lambda u: jnp.median(u, axis=0).astype(u.dtype), replies)
 
 
@@ -47,11 +47,11 @@ class TrimmedMean(AggregationRule):
             raise ConfigError(f"trim={self.trim} must be at least 0 and less than 0.5")
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """The mean of the values in the middle."""
-        out = int(self.trim * len(weights))
+        """Return the mean of the values in the middle."""
+        cut = int(self.trim * len(weights))
 
         def middle(u: Array) -> Array:
-            return jnp.mean(jnp.sort(u, axis=0)[out : len(u) - out], axis=0).astype(u.dtype)
+            return jnp.mean(jnp.sort(u, axis=0)[cut : len(u) - cut], axis=0).astype(u.dtype)
 
         return jax.tree.map(middle, replies)
 
@@ -77,11 +77,11 @@ class Krum(AggregationRule):
         require_at_least(1, selected=self.selected)
 
     def needs(self) -> int:
-        """2f + 3, and as many as are averaged."""
+        """Return 2f + 3, and at least as many as are averaged."""
         return max(2 * self.byzantine + 3, self.selected)
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """The mean of the replies with the smallest scores."""
+        """Return the mean of the replies with the smallest scores."""
         near = jnp.sort(squared_distances(replies), axis=1)[
             :, 1 : len(weights) - self.byzantine - 1
         ]
@@ -100,35 +100,35 @@ class GeometricMedian(AggregationRule):
 
     iterations: int = eqx.field(static=True, default=32)
     smoothing: float = 1e-6
-    """ν: distances below this count as this."""
+    """ν: the least distance; smaller ones count as this."""
 
     def __check_init__(self) -> None:
         """Refuse values that no run could use."""
         require_at_least(1, iterations=self.iterations)
 
     def combine(self, replies: Tree, weights: Float[Array, " clients"]) -> Tree:
-        """``iterations`` steps of Weiszfeld from the weighted mean."""
+        """Take ``iterations`` Weiszfeld steps from the weighted mean."""
 
-        def averaged(shares: Float[Array, " clients"]) -> Tree:
+        def average(shares: Float[Array, " clients"]) -> Tree:
             return jax.tree.map(
                 lambda u: jnp.tensordot(shares / jnp.sum(shares), u, axes=1).astype(u.dtype),
                 replies,
             )
 
-        def closer(_: Array, z: Tree) -> Tree:
+        def approach(_: Array, z: Tree) -> Tree:
             away = jax.vmap(lambda u: squared_norm(add(u, z, -1.0)))(replies)
-            return averaged(weights / jnp.maximum(self.smoothing, jnp.sqrt(away)))
+            return average(weights / jnp.maximum(self.smoothing, jnp.sqrt(away)))
 
-        return jax.lax.fori_loop(0, self.iterations, closer, averaged(weights))
+        return jax.lax.fori_loop(0, self.iterations, approach, average(weights))
 
 
 def squared_norm(tree: Tree) -> Float[Array, ""]:
-    """‖tree‖²."""
+    """Return ‖tree‖²."""
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
 
 
 def squared_distances(replies: Tree) -> Float[Array, "clients clients"]:
-    """‖u_i − u_j‖² for all pairs; a row of differences at a time."""
+    """Return ‖u_i − u_j‖² for all pairs; one row of differences at a time."""
 
     def row(mine: Tree) -> Float[Array, " clients"]:
         return jax.vmap(lambda other: squared_norm(add(other, mine, -1.0)))(replies)

@@ -1,4 +1,4 @@
-r"""Steps of a chain: each is a few lines, and tested by what defines it.
+r"""The built-in steps of a chain.
 
     clip        u ← u · min(1, c / ‖u‖)                                at the client
     quantise    u ← integers, unbiased; mean ← mean · r / s             at both ends
@@ -37,7 +37,7 @@ class Clip(AggregationStep):
         require_positive(norm=self.norm)
 
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
-        """u · min(1, c / ‖u‖)."""
+        """Return u · min(1, c / ‖u‖)."""
         return reply._replace(update=clip_norm(reply.update, self.norm))
 
 
@@ -47,7 +47,8 @@ class Quantise(AggregationStep):
 
     With b bits there are s = 2^{b−1} − 1 levels on each side of zero, r/s apart. A number within
     ±r is rounded up or down at random so that its expectation is itself; a larger one becomes ±r.
-    All clients share r, so the server may add integers and decode their sum: fit for masks.
+    All clients share r, so the server can add integers and decode their sum, as secure aggregation
+    needs.
     """
 
     name: ClassVar[str] = "quantise"
@@ -79,26 +80,26 @@ class Quantise(AggregationStep):
         return self.range / self.levels
 
     def at_client(self, state: StepState, reply: Reply, key: PRNGKeyArray) -> Reply:
-        """⌊u s / r + U[0, 1)⌋, within ±s."""
+        """Return ⌊u s / r + U[0, 1)⌋, within ±s."""
 
-        def rounded(u: Array, dice: Array) -> Array:
+        def round_randomly(u: Array, dice: Array) -> Array:
             level = jnp.floor(u * (self.levels / self.range) + dice)
             return jnp.clip(level, -self.levels, self.levels).astype(u.dtype)
 
         dice = random_like(key, reply.update, jax.random.uniform)
-        return reply._replace(update=jax.tree.map(rounded, reply.update, dice))
+        return reply._replace(update=jax.tree.map(round_randomly, reply.update, dice))
 
     def at_server(
         self, state: StepState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[Cohort, StepState]:
-        """mean · r / s."""
+        """Return mean · r / s."""
         update: Tree = scale(cohort.update, self.scale)
         return cohort._replace(update=update), state
 
 
 @final
 class Noise(AggregationStep):
-    """Add normal noise to the sum of the updates; the mean then has its share of it."""
+    """Add normal noise to the sum of the updates, and so its share to their mean."""
 
     name: ClassVar[str] = "noise"
 
@@ -112,7 +113,7 @@ class Noise(AggregationStep):
     def at_server(
         self, state: StepState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[Cohort, StepState]:
-        """mean + N(0, (σ / answered)²)."""
+        """Return mean + N(0, (σ / answered)²)."""
         share = self.deviation / cohort.answered
         noise = random_like(key, cohort.update, jax.random.normal)
         update = jax.tree.map(lambda u, n: (u + share * n).astype(u.dtype), cohort.update, noise)

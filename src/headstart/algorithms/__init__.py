@@ -1,7 +1,7 @@
 """Federated algorithms, one file each.
 
 Headstart finds every final :class:`Algorithm` in this folder, and an experiment file can name it:
-adding an algorithm is adding a file. One line below also makes it importable from here.
+to add an algorithm, add a file. Two lines below also make it importable from here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An algorithm around another one: everything it does not change is delegated."""
+"""An algorithm around another one; it delegates everything that it does not change."""
 
 from __future__ import annotations
 
@@ -25,97 +25,97 @@ class AlgorithmWrapper(Algorithm):
 
     @abstractmethod
     def inner_state(self, state: State) -> State:
-        """The wrapped algorithm's state."""
+        """Return the wrapped algorithm's state."""
 
     @abstractmethod
     def with_inner_state(self, state: State, inner: State) -> State:
-        """The state with the wrapped algorithm's replaced."""
+        """Return the state with another state of the wrapped algorithm."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The wrapped algorithm's."""
+        """The name of the wrapped algorithm."""
         return self.algorithm.name
 
     @property
     def needs_memory(self) -> bool:  # type: ignore[override]
-        """Whether the wrapped algorithm does."""
+        """Whether the wrapped algorithm needs memory."""
         return self.algorithm.needs_memory
 
     @property
     def label(self) -> str:
-        """The wrapped algorithm's."""
+        """The label of the wrapped algorithm."""
         return self.algorithm.label
 
     @property
     def smaller_steps(self) -> str:
-        """The wrapped algorithm's."""
+        """The advice of the wrapped algorithm."""
         return self.algorithm.smaller_steps
 
     @property
     def gradients_per_step(self) -> int:
-        """The wrapped algorithm's."""
+        """The cost of the wrapped algorithm's step."""
         return self.algorithm.gradients_per_step
 
     @property
     def largest_batch(self) -> int:
-        """The wrapped algorithm's."""
+        """The largest batch of the wrapped algorithm."""
         return self.algorithm.largest_batch
 
     @property
     def measures_gradient_norm(self) -> bool:
-        """Whether the wrapped algorithm does."""
+        """Whether the wrapped algorithm measures it."""
         return self.algorithm.measures_gradient_norm
 
     @property
     def rule(self) -> Any:
-        """The wrapped algorithm's."""
+        """The rule of the wrapped algorithm."""
         return self.algorithm.rule
 
     @property
     def bits_per_number(self) -> int:
-        """The wrapped algorithm's."""
+        """The bits per number of the wrapped algorithm."""
         return self.algorithm.bits_per_number
 
     @property
     def update_scale(self) -> float:
-        """The wrapped algorithm's."""
+        """The scale of the wrapped algorithm."""
         return self.algorithm.update_scale
 
     def gradient_norm_point(self, state: State) -> GradientNormPoint:
-        """The wrapped algorithm's."""
+        """Return the point of the wrapped algorithm."""
         return self.algorithm.gradient_norm_point(self.inner_state(state))
 
     def gradients_per_update(self, examples: int) -> int:
-        """The wrapped algorithm's."""
+        """Return the cost of the wrapped algorithm's update."""
         return self.algorithm.gradients_per_update(examples)
 
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
-        """The wrapped algorithm's."""
+        """Return the weight in the wrapped algorithm."""
         return self.algorithm.weight_of(examples)
 
     def model(self, state: State) -> Tree:
-        """The wrapped algorithm's."""
+        """Return the wrapped algorithm's shared model."""
         return self.algorithm.model(self.inner_state(state))
 
     def with_model(self, state: State, params: Tree) -> State:
-        """The wrapped algorithm's replaced."""
+        """Return the state with another shared model of the wrapped algorithm."""
         inner = self.algorithm.with_model(self.inner_state(state), params)
         return self.with_inner_state(state, inner)
 
     def init_memory(self, state: State) -> Memory:
-        """The wrapped algorithm's."""
+        """Return the wrapped algorithm's first memory."""
         return self.algorithm.init_memory(self.inner_state(state))
 
     def personal_start(
         self, state: State, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> Personal:
-        """The wrapped algorithm's."""
+        """Return the wrapped algorithm's start."""
         return self.algorithm.personal_start(self.inner_state(state), memory, task, key)
 
     def personal_step(self, personal: Personal, task: Task, key: PRNGKeyArray) -> Personal:
-        """The wrapped algorithm's."""
+        """Take one adaptation step of the wrapped algorithm."""
         return self.algorithm.personal_step(personal, task, key)
 
     def personal_model(self, personal: Personal) -> Tree:
-        """The wrapped algorithm's."""
+        """Return the wrapped algorithm's parameters of the client."""
         return self.algorithm.personal_model(personal)

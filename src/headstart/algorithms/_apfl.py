@@ -9,10 +9,10 @@ v̄_i = λ_i v_i + (1 − λ_i) w. In a round it takes τ steps, each on one bat
 and, if adaptive, at the start of the round λ_i ← clip(λ_i − β ⟨v_i − w_i, ∇f_i(v̄_i; ξ)⟩, 0, 1).
 The server averages the w_i.
 
-All clients in training start with v_i = w_0 and the configured λ, as in their Algorithm 1, whenever
-they are first drawn. Where their text is silent: a client who was never in training starts with
-v_i = w, the trained one, and the configured λ.
-An adaptation step at test time moves v_i only, with step size α, keeping w and λ_i.
+As in their Algorithm 1, a client starts with v_i = w_0 and the configured λ when it first takes
+part in training. Where their text is silent: a client that was never in training starts with
+v_i = w, the trained model, and the configured λ. An adaptation step at test time moves only v_i,
+with step size α; w and λ_i stay.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class APFLMemory(NamedTuple):
 
 
 class APFLPersonal(NamedTuple):
-    """A client's own model in its parts."""
+    """The parts of a client's own model."""
 
     shared: Tree
     memory: APFLMemory
@@ -73,29 +73,29 @@ class APFL(LocalTraining):
             raise ConfigError(f"mixing={self.mixing} must lie between 0 and 1")
 
     def gradients_per_update(self, examples: int) -> int:
-        """Two gradients per local step, and one for λ_i."""
+        """Count two gradients per local step, and one for λ_i."""
         return 2 * self.steps_for(examples, [self.batch_sizes[1]]) + int(self.adaptive)
 
     def init(self, params: Tree) -> APFLState:
-        """The global model before the first round."""
+        """Return the global model before the first round."""
         return APFLState(params, jnp.zeros((), jnp.int32))
 
     def init_memory(self, state: APFLState) -> APFLMemory:
-        """v_i = w, λ_i as configured."""
+        """Return v_i = w, and λ_i as configured."""
         dtype = jax.tree.leaves(state.params)[0].dtype
         return APFLMemory(state.params, jnp.asarray(self.mixing, dtype))
 
     def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Sent:
-        """w."""
+        """Send w."""
         return Sent(state.params)
 
     def client_update(
         self, sent: Sent, memory: APFLMemory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, APFLMemory, Info]:
-        """Adapt λ_i, then τ steps on w_i and v_i."""
+        """Adapt λ_i, then take τ steps on w_i and v_i."""
         size = self.batch_sizes[1]
         first = task.batch(jax.random.fold_in(key, self.local_steps), size)
-        share = self._adapted_mixing(sent.params, memory, task, first)
+        share = self._adapt_mixing(sent.params, memory, task, first)
 
         def step(
             models: tuple[Tree, Tree], batches: list[Batch], t: Array
@@ -112,25 +112,25 @@ class APFL(LocalTraining):
     def server_update(
         self, state: APFLState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[APFLState, Info]:
-        """The mean of the w_i."""
+        """Set w to the mean of the w_i."""
         info = {"update_norm": norm(cohort.update)}
         return APFLState(add(state.params, cohort.update), state.round + 1), info
 
     def personal_start(
         self, state: APFLState, memory: APFLMemory, task: Task, key: PRNGKeyArray
     ) -> APFLPersonal:
-        """w beside the client's v_i and λ_i."""
+        """Return w with the client's v_i and λ_i."""
         return APFLPersonal(state.params, memory)
 
     def personal_step(self, personal: APFLPersonal, task: Task, key: PRNGKeyArray) -> APFLPersonal:
-        """v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
+        """Take one step: v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
         shared, (local, share) = personal
         batch = task.batch(key, self.batch_sizes[0])
         towards = self._local_direction(shared, local, share, task, batch)
         return APFLPersonal(shared, APFLMemory(descend(local, towards, self.inner_lr), share))
 
     def personal_model(self, personal: APFLPersonal) -> Tree:
-        """v̄_i = λ_i v_i + (1 − λ_i) w."""
+        """Return v̄_i = λ_i v_i + (1 − λ_i) w."""
         return mix(personal.memory.local, personal.shared, personal.memory.mixing)
 
     def _local_direction(
@@ -138,7 +138,7 @@ class APFL(LocalTraining):
     ) -> Tree:
         return scale(jax.grad(task.loss)(mix(v, w, share), batch), share)
 
-    def _adapted_mixing(
+    def _adapt_mixing(
         self, w: Tree, memory: APFLMemory, task: Task, batch: Batch
     ) -> Float[Array, ""]:
         v, share = memory

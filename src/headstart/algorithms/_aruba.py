@@ -1,20 +1,20 @@
-r"""ARUBA (Khodak, Balcan, Talwalkar 2019): FedAvg with a step size per coordinate that is learned.
+r"""ARUBA (Khodak, Balcan, Talwalkar 2019): FedAvg with a learned step size per coordinate.
 
-The server keeps, beside the model φ, how far clients move (b) and how large their gradients are
-(g), coordinate by coordinate. Client i takes τ steps from φ with η = √(b/g) and reports both:
+Besides the model φ, the server keeps for every coordinate how far clients move (b) and how large
+their gradients are (g). Client i takes τ steps from φ with η = √(b/g) and reports both:
 
     θ ← θ − η ∘ ∇f_i(θ; ξ)                                        τ times, from θ = φ
     b ← b + ε²/(t+1)^p + mean_i ½(φ − θ_i)²                        after round t = 1, 2, …
     g ← g + ζ²/(t+1)^p + mean_i Σ ∇f_i²,          φ ← mean_i θ_i
 
 with b = ε², g = ζ² before the first round, so that training starts with step size ε/ζ, which is
-``local_lr``. A coordinate in which clients agree on where to go gets a large step, one in which
-gradients are large but lead nowhere a small one. At test time a client refines φ with the learned
-η. ARUBA++ (``plus`` = c > 0) keeps learning there: g ← g + c∇f_i² after every step.
+``local_lr``. Coordinates in which clients move in the same direction get large steps; those in
+which gradients are large but cancel get small ones. At test time a client refines φ with the
+learned η. ARUBA++ (``plus`` = c > 0) keeps learning there: g ← g + c∇f_i² after every step.
 
-Where their text is silent or does not fit: their sums run over tasks, one after the other; here a
-round is one task, and its clients enter by their mean, which is all the server sees. That weighs
-ε² and ζ² more heavily by the number of clients in a round, and ε and ζ are tuned anyway.
+Where their text is silent or does not apply: their sums run over tasks, one after the other. Here a
+round is one task, and its clients enter by their mean, which is all the server sees. This increases
+the weight of ε² and ζ² by the number of clients in a round; ε and ζ are tuned in any case.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ARUBAState(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """A client's own model, and what it goes by."""
+    """A client's own model, and the rates of its steps."""
 
     params: Tree
     rates: Rates
@@ -61,9 +61,9 @@ class ARUBA(LocalTraining):
     name: ClassVar[str] = "aruba"
 
     zeta: float = 1.0
-    """ζ: how long the first step size is believed; small means that it is soon forgotten."""
+    """ζ: how long the first step size has weight; with a small ζ it is soon forgotten."""
     power: float = 1.0
-    """p: how fast that belief wanes."""
+    """p: how fast that weight decreases."""
     plus: float = 0.0
     """c of ARUBA++: how much a client's own gradients count at test time; 0 is ARUBA."""
 
@@ -74,28 +74,30 @@ class ARUBA(LocalTraining):
             raise ConfigError(f"plus={self.plus} must be a number of at least 0")
 
     def gradients_per_update(self, examples: int) -> int:
-        """One gradient per local step."""
+        """Count one gradient per local step."""
         return self.steps_for(examples, [self.batch_sizes[1]])
 
     def init(self, params: Tree) -> ARUBAState:
-        """b = ε², g = ζ²."""
+        """Start with b = ε² and g = ζ²."""
         zero = zeros_like(params)
         first = self.zeta**2
-        rates = Rates(_grown(zero, zero, first * self.local_lr**2), _grown(zero, zero, first))
+        rates = Rates(
+            _accumulate(zero, zero, first * self.local_lr**2), _accumulate(zero, zero, first)
+        )
         return ARUBAState(params, rates, jnp.zeros((), jnp.int32))
 
     def init_memory(self, state: ARUBAState) -> tuple[()]:
-        """Clients keep nothing."""
+        """Return nothing: clients keep no memory."""
         return ()
 
     def broadcast(self, state: ARUBAState, key: PRNGKeyArray) -> Sent:
-        """φ and η."""
+        """Send φ and η."""
         return Sent(state.params, step_sizes(state.rates))
 
     def client_update(
         self, sent: Sent, memory: tuple[()], task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, tuple[()], Info]:
-        """τ steps with η, and what they tell about the step sizes."""
+        """Take τ steps with η; also reply with the movement and the squared gradients."""
 
         def step(
             carry: tuple[Tree, Tree], batches: list[Batch], t: Array
@@ -114,12 +116,12 @@ class ARUBA(LocalTraining):
     def server_update(
         self, state: ARUBAState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[ARUBAState, Info]:
-        """The mean model; b and g grow."""
+        """Set φ to the mean model, and add to b and g."""
         observed = cohort.parts["rates"]
         belief = self.zeta**2 / (state.round + 2.0) ** self.power
         rates = Rates(
-            _grown(state.rates.moved, observed.moved, belief * self.local_lr**2),
-            _grown(state.rates.squares, observed.squares, belief),
+            _accumulate(state.rates.moved, observed.moved, belief * self.local_lr**2),
+            _accumulate(state.rates.squares, observed.squares, belief),
         )
         params = add(state.params, cohort.update)
         return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
@@ -127,27 +129,27 @@ class ARUBA(LocalTraining):
     def personal_start(
         self, state: ARUBAState, memory: tuple[()], task: Task, key: PRNGKeyArray
     ) -> Refined:
-        """φ with the learned step sizes."""
+        """Return φ with the learned rates."""
         return Refined(state.params, state.rates)
 
     def personal_step(self, personal: Refined, task: Task, key: PRNGKeyArray) -> Refined:
-        """θ ← θ − √(b/g) ∘ ∇f; then, with ARUBA++, g ← g + c∇f²."""
+        """Take one step, θ ← θ − √(b/g) ∘ ∇f; then, with ARUBA++, g ← g + c∇f²."""
         w, rates = personal
         gradient = jax.grad(task.loss)(w, task.batch(key, self.batch_sizes[0]))
         learned = rates._replace(squares=_add_squares(rates.squares, gradient, self.plus))
         return Refined(_move(w, step_sizes(rates), gradient), learned)
 
     def personal_model(self, personal: Refined) -> Tree:
-        """θ."""
+        """Return θ."""
         return personal.params
 
 
 def step_sizes(rates: Rates) -> Tree:
-    """η = √(b/g)."""
+    """Return η = √(b/g)."""
     return jax.tree.map(lambda b, g: jnp.sqrt(b / g), rates.moved, rates.squares)
 
 
-def _grown(sums: Tree, observed: Tree, prior: Any) -> Tree:
+def _accumulate(sums: Tree, observed: Tree, prior: Any) -> Tree:
     return jax.tree.map(lambda a, new: (a + new + prior).astype(a.dtype), sums, observed)
 
 

@@ -5,14 +5,14 @@ server adds the mean of their updates. The algorithms differ only in the directi
 
 Options of the papers, and beyond them:
 - random iterate (P Remark 4.7): the server draws t_k ∈ {0 … τ−1} and clients also return their
-  iterate t_k; the mean of these is what the theorems speak of. It is kept in the state.
+  iterate t_k. The theorems are about the mean of these, which is kept in the state.
 - diminishing step (P Remarks 4.8, G.1): β_k = β / √(k+1), that is c/√(τ(k+1)) with c = β√τ; k+1
   because the papers' k starts at 1.
-- clipping: exact meta-gradients through several steps are rarely huge, and one such step ruins a
-  run; ``max_gradient_norm`` bounds its length.
-- a local optimiser: d is given to an Optax optimiser with step size β_k, which starts again in
+- clipping: exact meta-gradients through several steps are occasionally huge, and one such step
+  ruins a run; ``max_gradient_norm`` bounds their length.
+- a local optimiser: d is passed to an Optax optimiser with step size β_k, which starts again in
   every round. Without one, a step is plain descent.
-- a server optimiser: minus the mean update is taken as a gradient and given to an Optax optimiser
+- a server optimiser: minus the mean update is passed to an Optax optimiser as a gradient
   (Reddi et al. 2021). Without one, the mean update is added as it is.
 """
 
@@ -56,19 +56,19 @@ class AveragingState(NamedTuple):
     round: Int[Array, ""]
     optimizer: Any = ()
     iterate: Any = ()
-    """Mean of the clients' random iterates of the last round, if asked for."""
+    """Mean of the clients' random iterates of the last round, with ``random_iterate``."""
 
 
 class Round(NamedTuple):
-    """What the server sends beside the model."""
+    """What the server sends besides the model."""
 
     local_lr: Float[Array, ""]
     iterate: Any = ()
-    """t_k, if random iterates are asked for."""
+    """t_k, with ``random_iterate``."""
 
 
 class Context(NamedTuple):
-    """What a local step may look at beside its own iterate and batches."""
+    """What a local step may use besides its iterate and batches."""
 
     sent: Sent
     memory: Memory
@@ -81,11 +81,11 @@ class Averaging(PlainAdaptation):
     local_lr_decay: Literal["none", "inverse-sqrt"] = eqx.field(static=True, default="none")
     random_iterate: bool = eqx.field(static=True, default=False)
     max_gradient_norm: float | None = None
-    """c: a longer d is shortened to this norm, d ← d · min(1, c / ‖d‖). By default none is."""
+    """c: a longer d is scaled down to this norm, d ← d · min(1, c / ‖d‖); None: never."""
     local_optimizer: OptimizerOption = eqx.field(static=True, default=None)
     """An Optax optimiser of local steps by name (``"adam"``), or a function from a step size."""
     server_optimizer: OptimizerOption = eqx.field(static=True, default=None)
-    """An Optax optimiser of the server, likewise."""
+    """An Optax optimiser of the server, in the same way."""
     server_lr: float = 1.0
 
     def __check_init__(self) -> None:
@@ -114,11 +114,11 @@ class Averaging(PlainAdaptation):
     def direction(
         self, params: Tree, batches: list[Batch], context: Context
     ) -> tuple[Float[Array, ""], Tree]:
-        """The loss seen, and d: a local step is w ← w − β d."""
+        """Return the loss seen, and d: a local step is w ← w − β d."""
 
     @property
     def smaller_steps(self) -> str:
-        """A tenth of β; or, where there are such, smaller steps of the others that move w."""
+        """A tenth of β, or of α or the server's step size if these also move w."""
         advice = advise_smaller("local_lr", self.local_lr)
         if self.gradients_per_direction > 1:
             advice += f" or algorithm.inner_lr={self.inner_lr / 10:g}"
@@ -128,15 +128,15 @@ class Averaging(PlainAdaptation):
 
     @property
     def measures_gradient_norm(self) -> bool:
-        """At random iterates only (P Remark 4.7)."""
+        """Whether random iterates are kept (P Remark 4.7)."""
         return self.random_iterate
 
     def gradients_per_update(self, examples: int) -> int:
-        """The cost of a direction for every local step."""
+        """Count the cost of a direction for every local step."""
         return self.steps_for(examples, self.step_batches) * self.gradients_per_direction
 
     def init(self, params: Tree) -> AveragingState:
-        """The first model, no round done."""
+        """Return the initial model with the optimiser's first state."""
         optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         return AveragingState(
             params,
@@ -146,11 +146,11 @@ class Averaging(PlainAdaptation):
         )
 
     def init_memory(self, state: AveragingState) -> tuple[()]:
-        """Clients keep nothing."""
+        """Return nothing: clients keep no memory."""
         return ()
 
     def broadcast(self, state: AveragingState, key: PRNGKeyArray) -> Sent:
-        """w_k, β_k and, if asked for, t_k."""
+        """Send w_k, β_k and, with ``random_iterate``, t_k."""
         decay = jnp.sqrt(state.round + 1.0) if self.local_lr_decay == "inverse-sqrt" else 1.0
         chosen = jax.random.randint(key, (), 0, self.local_steps) if self.random_iterate else ()
         return Sent(state.params, Round(jnp.asarray(self.local_lr / decay), chosen))
@@ -158,7 +158,7 @@ class Averaging(PlainAdaptation):
     def client_update(
         self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Memory, Info]:
-        """τ local steps from w_k."""
+        """Take τ local steps from w_k."""
         chosen: Round = sent.extra
         context = Context(sent, memory, task)
         make = resolve_optimizer(self.local_optimizer, "local_optimizer")
@@ -190,7 +190,7 @@ class Averaging(PlainAdaptation):
     def server_update(
         self, state: AveragingState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[AveragingState, Info]:
-        """w + mean update, or one step of the server's optimiser in that direction."""
+        """Add the mean update to w, or take one step of the server's optimiser with it."""
         optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         updates, inner = cohort.update, state.optimizer
         if optimizer is not None:

@@ -1,4 +1,4 @@
-"""Replies that are all in memory, as the server sees them: for the reference engine and Flower."""
+"""Turn replies that are all in memory into a cohort, for the reference engine and Flower."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_cohort(
     parts = {name: [reply.parts[name] for reply in replies] for name in replies[0].parts}
     return Cohort(
         weighted_mean([Part(reply.update, reply.weight) for reply in replies]),
-        {name: weighted_mean(found) for name, found in parts.items()},
+        {name: weighted_mean(values) for name, values in parts.items()},
         answered,
         asked,
         exist,
@@ -40,7 +40,7 @@ def combine_replies(
 
 
 def reply_arrays(reply: Reply) -> dict[str, Tree]:
-    """Return what a reply holds besides its weights: everything that is sent as arrays."""
+    """Return what a reply contains besides its weights: everything that is sent as arrays."""
     return {"update": reply.update, "parts": {name: p.value for name, p in reply.parts.items()}}
 
 

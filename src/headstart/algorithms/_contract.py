@@ -1,4 +1,4 @@
-"""What a federated algorithm is: pure functions, one shape for all.
+"""The contract of a federated algorithm: pure functions, the same for all.
 
     state                = algorithm.init(params)                                server, once
     sent                 = algorithm.broadcast(state, key)                       each round
@@ -8,17 +8,17 @@
     personal             = algorithm.personal_step(personal, task, key)
     params               = algorithm.personal_model(personal)
 
-A client replies with an *update*, the difference to the model it was sent, and a weight; further
-parts of a reply have weights of their own. The server sees weighted means and counts, never one
-reply: that keeps memory flat in the number of clients and fits clipping, noise and secure
-aggregation (:mod:`headstart.aggregation`). ``memory`` is what a client keeps between rounds, ``()``
-for most; ``init_memory`` also gives the memory of a client that was never in training. Randomness
-comes in as keys: the same keys give the same numbers in every engine.
+A client replies with an *update*, the difference from the model it was sent, and a weight; further
+parts of a reply have separate weights. The server sees weighted means and counts, never a single
+reply. So memory does not grow with the number of clients, and clipping, noise and secure
+aggregation are possible (:mod:`headstart.aggregation`). ``memory`` is what a client keeps between
+rounds, ``()`` for most; ``init_memory`` also returns the memory of a client that was never in
+training. Randomness comes from keys: equal keys give equal numbers in every engine.
 
 An algorithm is a frozen Equinox module. Its step sizes are leaves, so that changing one does not
 compile again; what changes the program (step counts, names) is declared static. Every class is
-either abstract or final. Abstract methods must be written; the others have defaults that may be
-replaced. A state is a named tuple with the shared model under ``params``.
+either abstract or final. Abstract methods must be defined; the others have defaults that a class
+may replace. A state is a named tuple with the shared model under ``params``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class TaskObjective(Protocol):
 
     @property
     def first_layer(self) -> FirstLayer | None:
-        """The first layer, if its gradients need not be written out; None is always right."""
+        """The first layer, if its gradients need not be written out; None is always allowed."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Return the mean loss of the parameters on a batch."""
@@ -84,7 +84,7 @@ class TaskObjective(Protocol):
 
 
 class ModelParts(eqx.Module):
-    """Parameters that are treated apart."""
+    """Parameters that are frozen, and which of the others are adapted."""
 
     frozen: Tree
     """Parameters that are not trained; None in place of every other leaf."""
@@ -92,7 +92,7 @@ class ModelParts(eqx.Module):
     """Which of the trained leaves adaptation moves; None: all."""
 
     def stop_unadapted(self, params: Tree) -> Tree:
-        """The parameters, constant where adaptation does not move them."""
+        """Return the parameters, as constants where adaptation does not move them."""
         if self.adapted is None:
             return params
         return choose_leaves(self.adapted, params, jax.lax.stop_gradient(params))
@@ -112,12 +112,12 @@ class Task(eqx.Module):
     most: int = eqx.field(static=True, default=0)
     """No client's split has more examples than this; 0 if that is not known."""
     parts: ModelParts | None = None
-    """What of the model is frozen or not adapted; None if nothing is."""
+    """Which parameters are frozen or not adapted; None if there are none."""
     adapting: bool = eqx.field(static=True, default=False)
-    """Whether the loss has no gradient in what is not adapted."""
+    """Whether parameters that are not adapted are constants of the loss."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
-        """Mean loss on a batch; parameters that are not adapted are constants to adaptation."""
+        """Return the mean loss on a batch; in adaptation, only adapted parameters vary."""
         if self.adapting and self.parts is not None:
             params = self.parts.stop_unadapted(params)
         return self.objective.loss(self.merge_frozen(params), batch)
@@ -127,7 +127,7 @@ class Task(eqx.Module):
         return params if self.parts is None else eqx.combine(params, self.parts.frozen)
 
     def for_adaptation(self) -> Task:
-        """The same task as adaptation steps see it."""
+        """Return the task as adaptation steps see it."""
         if self.parts is None or self.parts.adapted is None:
             return self
         fields = (self.objective, self.examples, self.start, self.count, self.most, self.parts)
@@ -140,22 +140,22 @@ class Task(eqx.Module):
 
     @property
     def first_layer(self) -> FirstLayer | None:
-        """The objective's, if the whole model is trained and adapted."""
+        """The objective's first layer, if the whole model is trained and adapted."""
         return self.objective.first_layer if self.parts is None else None
 
     def batch(self, key: PRNGKeyArray, size: int) -> Batch:
-        """Examples drawn uniformly with replacement from the client's rows."""
+        """Draw examples uniformly with replacement from the client's rows."""
         return self.batches(key, [size])[0]
 
     def batches(self, key: PRNGKeyArray, sizes: Sequence[int]) -> list[Batch]:
-        """Several independent batches from one draw, which compiles faster than one draw each.
+        """Draw several independent batches at once, which compiles faster than one draw each.
 
         The first is what :meth:`batch` draws with the same key.
         """
         return self.take(self._draw(key, sum(sizes)), sizes)
 
     def draw_rows(self, key: PRNGKeyArray, steps: int, size: int) -> Int[Array, "steps size"]:
-        """Rows for many steps at once: step t draws from ``fold_in(key, t)``.
+        """Draw the rows of many steps at once: step t draws from ``fold_in(key, t)``.
 
         :meth:`take` turns one step's rows into the batches that :meth:`batches` draws with that
         key. One call of the generator costs the same for one step as for all of them.
@@ -163,13 +163,13 @@ class Task(eqx.Module):
         return jax.vmap(lambda t: self._draw(jax.random.fold_in(key, t), size))(jnp.arange(steps))
 
     def shuffle_rows(self, key: PRNGKeyArray) -> Int[Array, " most"]:
-        """The client's rows in random order, each once: the first ``count`` of the result."""
+        """Return the client's rows in random order: the first ``count`` of the result."""
         place = jnp.arange(self.most)
         order = jnp.where(place < self.count, jax.random.uniform(key, (self.most,)), jnp.inf)
         return self.start + jnp.argsort(order)
 
     def take(self, rows: Int[Array, " size"], sizes: Sequence[int]) -> list[Batch]:
-        """The examples in these rows, cut into batches."""
+        """Return the examples in these rows, cut into batches."""
         ends = list(itertools.accumulate(sizes))
         return [self._rows(rows[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
@@ -187,7 +187,7 @@ class Sent(NamedTuple):
     params: Tree
     """The shared model; ``()`` if none is shared."""
     extra: PyTree = ()
-    """Whatever else the algorithm's clients need."""
+    """Anything else that clients need."""
 
 
 class Part(NamedTuple):
@@ -201,7 +201,7 @@ class Reply(NamedTuple):
     """What a client sends back."""
 
     update: Tree
-    """The difference to the model that was sent."""
+    """The difference from the model that was sent."""
     weight: Float[Array, ""]
     parts: Mapping[str, Part] = {}
 
@@ -238,7 +238,7 @@ class CombiningRule(Protocol):
 
 
 class Algorithm(eqx.Module):
-    """The contract. See docs/adding-an-algorithm.md for a skeleton."""
+    """The contract of an algorithm. See docs/adding-an-algorithm.md for examples."""
 
     name: ClassVar[str]
     """The name of the algorithm in an experiment file."""
@@ -247,51 +247,51 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def init(self, params: Tree) -> State:
-        """The server's state before the first round."""
+        """Return the server's state before the first round."""
 
     @abstractmethod
     def init_memory(self, state: State) -> Memory:
-        """The memory of a client that has not participated yet; ``()`` if there is none."""
+        """Return the memory of a client that has not participated yet; ``()`` if there is none."""
 
     @abstractmethod
     def broadcast(self, state: State, key: PRNGKeyArray) -> Sent:
-        """What the server sends to every client of a round."""
+        """Return what the server sends to every client of a round."""
 
     @abstractmethod
     def client_update(
         self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Memory, Info]:
-        """One client's work in a round; ``info["loss"]`` is the mean training loss it saw."""
+        """Train at one client; ``info["loss"]`` is the mean training loss it saw."""
 
     @abstractmethod
     def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
-        """The next state, and numbers to record."""
+        """Return the next state, and numbers to record."""
 
     def model(self, state: State) -> Tree:
-        """The shared initial model: every state has it under the name ``params``."""
+        """Return the shared initial model: every state has it under the name ``params``."""
         return state.params
 
     def with_model(self, state: State, params: Tree) -> State:
-        """The state with another shared model."""
+        """Return the state with another shared model."""
         return state._replace(params=params)
 
     @abstractmethod
     def personal_start(
         self, state: State, memory: Memory, task: Task, key: PRNGKeyArray
     ) -> Personal:
-        """What a client's own model starts from, before any adaptation step."""
+        """Return what a client's own model starts from, before any adaptation step."""
 
     @abstractmethod
     def personal_step(self, personal: Personal, task: Task, key: PRNGKeyArray) -> Personal:
-        """One adaptation step on the client's data."""
+        """Take one adaptation step on the client's data."""
 
     @abstractmethod
     def personal_model(self, personal: Personal) -> Tree:
-        """The parameters the client would use."""
+        """Return the parameters of the client's own model."""
 
     @abstractmethod
     def gradients_per_update(self, examples: int) -> int:
-        """Gradient evaluations of one ``client_update`` for a client with this many examples.
+        """Count the gradients of one ``client_update`` for a client with this many examples.
 
         A Hessian-vector product counts 2.
         """
@@ -308,14 +308,14 @@ class Algorithm(eqx.Module):
 
     @abstractmethod
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
-        """The weight that a client with this many training examples replies with.
+        """Return the weight in the reply of a client with this many training examples.
 
-        A server checks what a site claims against it.
+        The server of a federation checks the weights that sites send against it.
         """
 
     @property
     def label(self) -> str:
-        """A short name for tables: the algorithm and what tells its variants apart."""
+        """A short name for tables: the algorithm and what distinguishes its variants."""
         return self.name
 
     @property
@@ -330,21 +330,21 @@ class Algorithm(eqx.Module):
 
     @property
     def bits_per_number(self) -> int:
-        """Bits that a number of an update takes when it leaves a client; below 32, a whole one."""
+        """Bits per number of an update when it leaves a client; below 32, an integer."""
         return 32
 
     @property
     def update_scale(self) -> float:
-        """What a number that leaves a client is multiplied by to be an update again."""
+        """The factor that turns numbers that leave a client into an update again."""
         return 1.0
 
     @property
     def measures_gradient_norm(self) -> bool:
-        """Whether the state holds the random iterates that the theorems speak of."""
+        """Whether the state contains the random iterates of the theorems."""
         return False
 
     def gradient_norm_point(self, state: State) -> GradientNormPoint:
-        """Where to measure the gradient norm of the theorems; by default ‖∇f‖ at the model."""
+        """Return where to measure the gradient norm; by default ‖∇f‖ at the model."""
         return GradientNormPoint(self.model(state), 0.0, 0)
 
     def personalize(
@@ -355,7 +355,7 @@ class Algorithm(eqx.Module):
         key: PRNGKeyArray,
         steps: int | Int[Array, ""],
     ) -> Tree:
-        """This client's own model after this number of adaptation steps."""
+        """Return the client's own model after this number of adaptation steps."""
         task = task.for_adaptation()
 
         def advance(step: Int[Array, ""], personal: Personal) -> Personal:

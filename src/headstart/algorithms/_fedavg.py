@@ -34,9 +34,9 @@ class FedAvg(Averaging):
     def direction(
         self, params: Tree, batches: list[Batch], context: Context
     ) -> tuple[Float[Array, ""], Tree]:
-        """The plain stochastic gradient."""
+        """Return the loss and the plain stochastic gradient."""
         return jax.value_and_grad(context.task.loss)(params, batches[0])
 
     def gradient_norm_point(self, state: AveragingState) -> GradientNormPoint:
-        """‖∇f‖ at the mean random iterate."""
+        """Return the mean random iterate, for ‖∇f‖."""
         return GradientNormPoint(state.iterate, self.inner_lr, 0)

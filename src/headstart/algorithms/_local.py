@@ -1,4 +1,4 @@
-"""Local training: every client alone, from the common random start. No communication."""
+"""Local training: every client trains alone, from a common random start. No communication."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class Local(PlainAdaptation):
     needs_memory: ClassVar[bool] = True
 
     def gradients_per_update(self, examples: int) -> int:
-        """One gradient per local step."""
+        """Count one gradient per local step."""
         return self.steps_for(examples, [self.batch_sizes[1]])
 
     def init(self, params: Tree) -> LocalState:
-        """The common random start."""
+        """Return the common random start."""
         return LocalState(params, jax.numpy.zeros((), jax.numpy.int32))
 
     def init_memory(self, state: LocalState) -> Tree:
-        """A client's own model, before it has trained."""
+        """Return a client's own model before it has trained."""
         return state.params
 
     def broadcast(self, state: LocalState, key: PRNGKeyArray) -> Sent:
-        """Nothing is sent."""
+        """Send nothing."""
         return Sent(())
 
     def client_update(
         self, sent: Sent, memory: Tree, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Tree, Info]:
-        """τ gradient steps on the client's own model."""
+        """Take τ gradient steps on the client's own model."""
 
         def step(w: Tree, batches: list[Batch], t: Array) -> tuple[Tree, Float[Array, ""]]:
             loss, d = jax.value_and_grad(task.loss)(w, batches[0])
@@ -61,11 +61,11 @@ class Local(PlainAdaptation):
     def server_update(
         self, state: LocalState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[LocalState, Info]:
-        """Only the round counter moves."""
+        """Count the round; nothing else changes."""
         return LocalState(state.params, state.round + 1), {}
 
     def personal_start(
         self, state: LocalState, memory: Tree, task: Task, key: PRNGKeyArray
     ) -> Tree:
-        """The client's own model."""
+        """Return the client's own model."""
         return memory

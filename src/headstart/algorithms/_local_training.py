@@ -1,9 +1,9 @@
 r"""What algorithms with local training share: its options, its loop, and plain adaptation.
 
 A client takes τ steps w ← w − β d(w) from the model it was sent, on batches drawn independently
-with replacement; or, with ``local_epochs``, goes E times through its examples without replacement.
-Then every epoch is a new random order, a step takes the next rows of it, and the last step of an
-epoch is filled up from the beginning of the order: every example is used at least once.
+with replacement. With ``local_epochs`` it goes E times through its examples without replacement:
+every epoch has a new random order, a step takes the next rows, and the last step of an epoch is
+filled from the beginning of the order. So every example is used at least once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LocalTraining(Algorithm):
     local_steps: int = eqx.field(static=True, default=10)
     """τ: local steps per round."""
     local_epochs: int | None = eqx.field(static=True, default=None)
-    """E: passes through a client's examples per round, in place of ``local_steps``."""
+    """E: passes through a client's examples per round, instead of ``local_steps``."""
     batch_size: BatchSize = eqx.field(static=True, default=40)
     """D = D′ = D″, or the three: inner, outer, Hessian."""
     weights: Weights = eqx.field(static=True, default="uniform")
@@ -89,12 +89,12 @@ class LocalTraining(Algorithm):
         return advise_smaller("local_lr", self.local_lr)
 
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
-        """The number of examples, or 1."""
+        """Return the number of examples, or 1."""
         size = examples.astype(float)
         return size if self.weights == "examples" else jnp.ones_like(size)
 
     def steps_for(self, examples: int, sizes: Sequence[int]) -> int:
-        """Local steps of a client with this many examples; a step takes batches of ``sizes``."""
+        """Count a client's local steps; a step takes batches of these sizes."""
         if self.local_epochs is None:
             return self.local_steps
         return self.local_epochs * math.ceil(examples / sum(sizes))
@@ -102,7 +102,7 @@ class LocalTraining(Algorithm):
     def train(
         self, step: LocalStep, start: Carry, task: Task, key: PRNGKeyArray, sizes: Sequence[int]
     ) -> tuple[Carry, Float[Array, ""]]:
-        """All local steps of a round; also the mean of the losses seen."""
+        """Take all local steps of a round; also return the mean of the losses seen."""
         if self.local_epochs is not None:
             return _epochs(step, start, task, key, sizes, self.local_epochs)
 
@@ -126,12 +126,12 @@ class PlainAdaptation(LocalTraining):
         require_positive(inner_lr=self.inner_lr)
 
     def personal_step(self, personal: Tree, task: Task, key: PRNGKeyArray) -> Tree:
-        """w ← w − α∇̃f(w, D)."""
+        """Take one step: w ← w − α∇̃f(w, D)."""
         batch = task.batch(key, self.batch_sizes[0])
         return descend(personal, jax.grad(task.loss)(personal, batch), self.inner_lr)
 
     def personal_model(self, personal: Tree) -> Tree:
-        """The adapted w."""
+        """Return the adapted w."""
         return personal
 
 
@@ -159,7 +159,7 @@ def _epochs(
 def resolve_optimizer(
     option: OptimizerOption, where: str
 ) -> Callable[..., optax.GradientTransformation] | None:
-    """Return what turns a step size into an Optax optimiser; None for plain descent."""
+    """Return a function from a step size to an Optax optimiser; None for plain descent."""
     if option in (None, "none"):
         return None
     if isinstance(option, str):
@@ -172,10 +172,10 @@ def resolve_optimizer(
 
 
 def descend(w: Tree, d: Tree, step_size: Any) -> Tree:
-    """w − step_size · d, in w's own number type."""
+    """Return w − step_size · d, in the number type of w."""
     return jax.tree.map(lambda u, v: (u - step_size * v).astype(u.dtype), w, d)
 
 
 def advise_smaller(option: str, value: Any) -> str:
-    """Return the advice to try a tenth, and 0.1 at most."""
+    """Return the advice to try a tenth, at most 0.1."""
     return f"algorithm.{option}={min(value / 10, 0.1):g} (now {value:g})"

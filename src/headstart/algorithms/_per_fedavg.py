@@ -43,7 +43,7 @@ class PerFedAvg(Averaging):
     same_batch: bool = eqx.field(static=True, default=False)
     """Whether one batch serves all evaluations of a local step.
 
-    P's typeset Algorithm 1 can be read so; P (8) and G (11) draw a batch for each, and so do we.
+    P's Algorithm 1 can be read this way; P (8) and G (11) draw a batch for each, and so do we.
     """
 
     def __check_init__(self) -> None:
@@ -74,7 +74,7 @@ class PerFedAvg(Averaging):
     def direction(
         self, params: Tree, batches: list[Batch], context: Context
     ) -> tuple[Float[Array, ""], Tree]:
-        """The stochastic meta-gradient on 2ν+1 independent batches (ν+1 for first-order)."""
+        """Return the meta-gradient on 2ν+1 independent batches (ν+1 for first-order)."""
         task = context.task
         return meta_value_and_gradient(
             task.loss,
@@ -88,7 +88,7 @@ class PerFedAvg(Averaging):
         )
 
     def arrange_batches(self, batches: list[Batch]) -> MetaBatches:
-        """The batches of one local step by their use."""
+        """Arrange the batches of one local step by their use."""
         if self.same_batch:
             every = batches * self.inner_steps
             return MetaBatches(inner=every, outer=batches[0], hessian=every)
@@ -101,5 +101,5 @@ class PerFedAvg(Averaging):
         return f"{self.name} ({self.method}, ν={self.inner_steps})"
 
     def gradient_norm_point(self, state: AveragingState) -> GradientNormPoint:
-        """‖∇F‖ at the mean random iterate."""
+        """Return the mean random iterate, for ‖∇F‖."""
         return GradientNormPoint(state.iterate, self.inner_lr, self.inner_steps)

@@ -1,4 +1,4 @@
-"""Networks, adapters for other people's networks, and the loss they are trained on."""
+"""Networks, adapters for other libraries' networks, and the losses they are trained on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headstart.models.objectives import (
 )
 
 MODELS: dict[str, type[Any]] = collect_builtin(__name__, require_methods("init", "apply"))
-"""Models by the name they have in an experiment file; their fields are the options."""
+"""Every built-in model by the name an experiment file uses; its fields are its options."""
 
 __all__ = [
     "CNN",

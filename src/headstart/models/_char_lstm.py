@@ -1,4 +1,4 @@
-"""A recurrent network over characters: for each position, what comes next."""
+"""A recurrent network over characters that predicts the next one at every position."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class LSTM(eqx.Module):
     bias: Float[Array, " 4*hidden"]
 
     def __call__(self, x: Float[Array, "length batch in"]) -> Float[Array, "length batch hidden"]:
-        """h_t at every position, starting from h = c = 0."""
-        # One product for all positions; only U h has to wait for the position before.
-        driven = x @ self.input.T + self.bias[None, None, :]
-        start = jnp.zeros((x.shape[1], self.recurrent.shape[1]), driven.dtype)
+        """Return h_t at every position, starting from h = c = 0."""
+        # One product for all positions; only U h depends on the previous position.
+        input_part = x @ self.input.T + self.bias[None, None, :]
+        start = jnp.zeros((x.shape[1], self.recurrent.shape[1]), input_part.dtype)
 
-        def step(carry: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], Array]:
+        def step(carry: tuple[Array, Array], input_t: Array) -> tuple[tuple[Array, Array], Array]:
             h, c = carry
-            i, f, g, o = jnp.split(now + h @ self.recurrent.T, 4, axis=-1)
+            i, f, g, o = jnp.split(input_t + h @ self.recurrent.T, 4, axis=-1)
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
             return (h, c), h
 
-        return jax.lax.scan(step, (start, start), driven)[1]
+        return jax.lax.scan(step, (start, start), input_part)[1]
 
 
 class CharLSTMParams(eqx.Module):
@@ -54,19 +54,19 @@ class CharLSTMParams(eqx.Module):
 class CharLSTM:
     """Embedding, LSTM layers, and one dense layer shared by all positions.
 
-    Embeddings begin standard normal, weights Glorot-uniform (each gate by itself), biases zero
-    except the forget gate's, which is 1 so that memory outlives the first steps
+    Embeddings start standard normal, weights Glorot-uniform (each gate separately), biases at zero
+    except the forget gate's, which is 1 so that memory lasts beyond the first steps
     (Jozefowicz, Zaremba and Sutskever 2015).
     """
 
     name: ClassVar[str] = "char-lstm"
 
     embedding: int = 8
-    """Numbers that stand for one token."""
+    """Length of the vector of a token."""
     hidden: int = 128
     """Units of each recurrent layer."""
     layers: int = 1
-    """Recurrent layers."""
+    """Number of recurrent layers."""
 
     def __post_init__(self) -> None:
         """Refuse layers without units."""
@@ -75,11 +75,11 @@ class CharLSTM:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The last layer."""
+        """Name pattern of the last layer."""
         return ("output.*",)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> CharLSTMParams:
-        """Parameters for these tokens."""
+        """Draw parameters for these tokens."""
         _require_tokens(examples)
         first, second = jax.random.split(key)
         n, inputs = self.hidden, (self.embedding, *[self.hidden] * (self.layers - 1))
@@ -87,14 +87,14 @@ class CharLSTM:
         *gates, output = glorot(second, (*shapes, (examples.outputs, n)))
         return CharLSTMParams(
             embedding=jax.random.normal(first, (examples.vocabulary, self.embedding)),
-            recurrent=tuple(_lstm(gates[k : k + 8]) for k in range(0, len(gates), 8)),
+            recurrent=tuple(_make_lstm(gates[k : k + 8]) for k in range(0, len(gates), 8)),
             output=dense_with_zero_bias(output),
         )
 
     def apply(
         self, params: CharLSTMParams, x: Int[Array, "batch length"]
     ) -> Float[Array, "batch length classes"]:
-        """Logits for every position of every sequence; a position sees itself and those before."""
+        """Return the logits of every position, which depend on it and the positions before."""
         h = params.embedding[x.T]
         for layer in params.recurrent:
             h = layer(h)
@@ -103,7 +103,7 @@ class CharLSTM:
 
 
 def char_lstm(embedding: int = 8, hidden: int = 128, layers: int = 1) -> CharLSTM:
-    """A recurrent network over characters.
+    """Return a recurrent network over characters.
 
     >>> char_lstm(hidden=64)
     CharLSTM(embedding=8, hidden=64, layers=1)
@@ -111,8 +111,8 @@ def char_lstm(embedding: int = 8, hidden: int = 128, layers: int = 1) -> CharLST
     return CharLSTM(embedding, hidden, layers)
 
 
-def _lstm(gates: list[Array]) -> LSTM:
-    """A layer from the weights of i, f, g, o on the input, then on the state."""
+def _make_lstm(gates: list[Array]) -> LSTM:
+    """Make a layer from the weights of i, f, g, o for the input, then for the state."""
     bias = jnp.zeros((4, len(gates[0]))).at[1].set(1.0)
     return LSTM(jnp.concatenate(gates[:4]), jnp.concatenate(gates[4:]), bias.ravel())
 

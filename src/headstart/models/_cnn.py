@@ -29,7 +29,7 @@ STRIDE = 2
 
 
 class Convolution(eqx.Module):
-    r"""Windows of k × k pixels, each second one in both directions, times a matrix.
+    r"""Windows of k × k pixels, every second one in both directions, times a matrix.
 
         out[i, j] = Σ_{a, b < k} W[:, a, b, :] x[2i + a − p, 2j + b − q] + b
 
@@ -39,10 +39,10 @@ class Convolution(eqx.Module):
     weight: Float[Array, "out k k in"]
     bias: Float[Array, " out"]
 
-    # Windows are copied out and multiplied as one matrix. Clients have weights of their own, and
+    # Windows are copied out and multiplied as one matrix. Clients have different weights, and
     # a vmapped lax.conv becomes a grouped convolution, which is slow on CPUs.
-    # Gradients of ten clients with 40 images each, 16 and 32 channels, in milliseconds (least of
-    # 40 trials on two cores that other work shared, so read the ratios):
+    # Gradients of ten clients with 40 images each, 16 and 32 channels, in milliseconds (minimum
+    # of 40 trials on two shared cores, so only the ratios are meaningful):
     #                              8 × 8 × 1   28 × 28 × 1   32 × 32 × 3
     #     lax.conv, vmapped            5.4          60           104
     #     lax.conv, one by one         6.2          33            50
@@ -56,7 +56,7 @@ class Convolution(eqx.Module):
     # 2.83 for 32 × 32 × 3, and 2.33 instead of 1.81 for 28 × 28 × 1.
     # Windows of stride 1 with pooling cost about four times as much at 8 × 8, more at 28 × 28.
     def __call__(self, x: Shaped[Array, "batch h w in"]) -> Float[Array, "batch h/2 w/2 out"]:
-        """The convolution of a batch of images."""
+        """Convolve a batch of images."""
         outputs, k = self.weight.shape[:2]
         patches = windows(x, k)
         ones = jnp.ones((*patches.shape[:-1], 1), patches.dtype)
@@ -77,7 +77,7 @@ class CNN:
     """Convolutions of stride 2, then dense layers, with an activation between all of them.
 
     Images are (height, width, channels). Each convolution halves height and width, rounded up.
-    Weights begin Glorot-uniform, biases zero.
+    Weights start Glorot-uniform, biases at zero.
     """
 
     name: ClassVar[str] = "cnn"
@@ -102,20 +102,18 @@ class CNN:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The last layer."""
+        """Name pattern of the last layer."""
         return (f"layers.{len(self.hidden)}.*",)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> CNNParams:
-        """Parameters for these images."""
+        """Draw parameters for these images."""
         require_numbers("cnn", examples)
-        rows, flatten_to_columns, depth = _image(examples)
+        rows, columns, depth = _image_shape(examples)
         depths = (depth, *self.channels)
         windows = tuple((*s[:1], self.kernel, self.kernel, *s[1:]) for s in dense_shapes(*depths))
         for _ in self.channels:
-            rows, flatten_to_columns = _halved(rows), _halved(flatten_to_columns)
-        shapes = dense_shapes(
-            rows * flatten_to_columns * depths[-1], *self.hidden, examples.outputs
-        )
+            rows, columns = _halve(rows), _halve(columns)
+        shapes = dense_shapes(rows * columns * depths[-1], *self.hidden, examples.outputs)
         weights = glorot(key, windows + shapes)
         return CNNParams(
             tuple(Convolution(w, jnp.zeros(len(w))) for w in weights[: len(windows)]),
@@ -125,7 +123,7 @@ class CNN:
     def apply(
         self, params: CNNParams, x: Shaped[Array, "batch h w c"]
     ) -> Float[Array, "batch classes"]:
-        """Logits of a batch."""
+        """Return the logits of a batch."""
         activation = ACTIVATIONS[self.activation]
         for convolution in params.convolutions:
             x = activation(convolution(x))
@@ -141,7 +139,7 @@ def cnn(
     hidden: Sequence[int] = (64,),
     activation: str = "elu",
 ) -> CNN:
-    """A convolutional network with these layers.
+    """Return a convolutional network with these layers.
 
     >>> cnn([8, 16], hidden=[32])
     CNN(channels=(8, 16), kernel=3, hidden=(32,), activation='elu')
@@ -155,42 +153,42 @@ def cnn(
 
 
 def windows(x: Shaped[Array, "batch h w c"], k: int) -> Shaped[Array, "batch h/2 w/2 k*k*c"]:
-    """The k × k windows of each image, centred, each second one; zero outside the image.
+    """Return every second k × k window of each image, centred; pixels outside the image are zero.
 
-    A row of a window is cut out in pairs of pixels, which lie side by side in memory, and a last
-    single one if k is odd: fewer pieces than pixels, forward and back.
+    A row of a window is copied in pairs of pixels, which are adjacent in memory, and a last single
+    pixel if k is odd: that makes fewer pieces than pixels, forward and backward.
     """
     (top, _), (left, _) = (_margin(size, k) for size in x.shape[1:3])
-    batch, height, check_width, depth = x.shape
-    rows, flatten_to_columns, reach = _halved(height), _halved(check_width), _halved(k) - 1
+    batch, height, width, depth = x.shape
+    rows, columns, reach = _halve(height), _halve(width), _halve(k) - 1
     below = STRIDE * (rows + reach) - height - top
-    right = STRIDE * (flatten_to_columns + reach) - check_width - left
+    right = STRIDE * (columns + reach) - width - left
     x = jnp.pad(x, ((0, 0), (top, below), (left, right), (0, 0)))
-    pairs = x.reshape(batch, rows + reach, STRIDE, flatten_to_columns + reach, STRIDE * depth)
+    pairs = x.reshape(batch, rows + reach, STRIDE, columns + reach, STRIDE * depth)
     parts = []
     for a in range(k):
         line = pairs[:, a // STRIDE : a // STRIDE + rows, a % STRIDE]
         for b in range(0, k, STRIDE):
-            pair = line[:, :, b // STRIDE : b // STRIDE + flatten_to_columns]
+            pair = line[:, :, b // STRIDE : b // STRIDE + columns]
             parts.append(pair[..., : min(STRIDE, k - b) * depth])
     return jnp.concatenate(parts, axis=-1)
 
 
 def _margin(size: int, k: int) -> tuple[int, int]:
-    """Zeros before and after an axis, so that ⌈size/2⌉ windows fit; the odd one goes after."""
-    total = max(STRIDE * (_halved(size) - 1) + k - size, 0)
+    """Return the zeros before and after an axis for ⌈size/2⌉ windows; an odd one goes after."""
+    total = max(STRIDE * (_halve(size) - 1) + k - size, 0)
     return total // 2, total - total // 2
 
 
-def _halved(size: int) -> int:
+def _halve(size: int) -> int:
     return -(-size // STRIDE)
 
 
-def _image(examples: Examples) -> tuple[int, int, int]:
+def _image_shape(examples: Examples) -> tuple[int, int, int]:
     if len(examples.shape) != 3:
         raise ConfigError(
             f"model.name='cnn' takes images (height, width, channels), but examples have shape "
             f"{tuple(examples.shape)}; use model.name='mlp'"
         )
-    rows, flatten_to_columns, depth = examples.shape
-    return rows, flatten_to_columns, depth
+    rows, columns, depth = examples.shape
+    return rows, columns, depth

@@ -1,4 +1,4 @@
-"""What several networks share: a dense layer, how weights begin, and checks of options and data."""
+"""Shared parts of the networks: a dense layer, initial weights, checks of options and data."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headstart.options import require_at_least
 
 @jax.custom_jvp
 def elu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    r"""x where it is positive, eˣ − 1 elsewhere; its derivative is 1, and elu(x) + 1 elsewhere.
+    r"""Return x where it is positive and eˣ − 1 elsewhere.
 
-    The derivative needs no exponential of its own: with ``jax.nn.elu`` a gradient of the CNN took
-    6 to 10 percent longer. Close to zero the result is rounded as numbers of size 1 are, that is
-    by at most 6e-8 in float32.
+    The derivative is 1 where x is positive and elu(x) + 1 elsewhere, which needs no second
+    exponential: with ``jax.nn.elu`` a gradient of the CNN took 6 to 10 percent longer. Near zero
+    the result has the rounding error of numbers of size 1, at most 6e-8 in float32.
     """
     return jnp.where(x > 0, x, jnp.exp(x) - 1)
 
@@ -46,30 +46,30 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Dense(eqx.Module):
-    """h ↦ W h + b, an example in every column.
+    """h ↦ W h + b, with one example per column.
 
     With W stored (out, in) and examples in columns, both large products, W h and the weight
-    gradient, take their operands as they lie in memory. With 3072 inputs a local step on one core
-    took 1.16 ms this way and 1.80 ms with an example in every row; with 784 the two were level.
+    gradient, use their operands in their memory order. With 3072 inputs a local step on one core
+    took 1.16 ms this way and 1.80 ms with one example per row; with 784 the two were equal.
     """
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"]
 
     def __call__(self, h: Shaped[Array, "in batch"]) -> Float[Array, "out batch"]:
-        """The layer's output for a batch."""
+        """Return the layer's output for a batch."""
         return self.weight @ h + self.bias[:, None]
 
 
 @partial(jax.jit, static_argnums=1)
 def glorot(key: PRNGKeyArray, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
-    r"""Weights drawn uniformly with variance 2 / (fan in + fan out) (Glorot and Bengio 2010).
+    r"""Draw weights uniformly with variance 2 / (fan in + fan out) (Glorot and Bengio 2010).
 
         W ~ U(−b, b),   b = √(6 / (fan in + fan out))
 
     The first axis counts outputs, the last inputs; axes between them are a window, whose size
-    multiplies both fans. All weights come from one draw: with a draw for each shape, each compiled
-    by itself, the first ``init`` of a small CNN took six times as long.
+    multiplies both fans. All weights come from one draw: with one draw per shape, each compiled
+    separately, the first ``init`` of a small CNN took six times as long.
     """
     ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
     parts = jnp.split(jax.random.uniform(key, (ends[-1],), minval=-1.0), ends[:-1])
@@ -79,24 +79,24 @@ def glorot(key: PRNGKeyArray, shapes: tuple[tuple[int, ...], ...]) -> list[Array
 
 
 def dense_with_zero_bias(weight: Float[Array, "out in"]) -> Dense:
-    """A dense layer with these weights and zero biases."""
+    """Return a dense layer with these weights and zero biases."""
     return Dense(weight, jnp.zeros(len(weight)))
 
 
 def dense_shapes(*sizes: int) -> tuple[tuple[int, int], ...]:
-    """Shapes of the weights from each size to the next, (out, in)."""
+    """Return the shapes (out, in) of the weights from each size to the next."""
     return tuple((after, before) for before, after in itertools.pairwise(sizes))
 
 
 def flatten_to_columns(x: Shaped[Array, "batch ..."]) -> Shaped[Array, "features batch"]:
-    """Each example as one column."""
+    """Flatten each example into one column."""
     return x.reshape(x.shape[0], math.prod(x.shape[1:])).T
 
 
 def check_widths(option: str, values: Any) -> tuple[int, ...]:
-    """Layer sizes as a tuple of whole numbers of at least 1, or one clear line."""
+    """Return layer sizes as a tuple; refuse anything but whole numbers of at least 1."""
     try:
-        sizes = tuple(_whole(option, value) for value in values)
+        sizes = tuple(_to_whole_number(option, value) for value in values)
     except (TypeError, ConfigError):
         raise ConfigError(f"{option}={values!r} must be a list of whole numbers") from None
     if any(size < 1 for size in sizes):
@@ -105,14 +105,14 @@ def check_widths(option: str, values: Any) -> tuple[int, ...]:
 
 
 def check_width(option: str, value: Any) -> int:
-    """One size as a whole number of at least 1, or one clear line."""
-    size = _whole(option, value)
+    """Return a size; refuse anything but a whole number of at least 1."""
+    size = _to_whole_number(option, value)
     require_at_least(1, **{option: size})
     return size
 
 
 def require_numbers(model: str, examples: Examples) -> None:
-    """Refuse tokens: their numbers are names, not amounts."""
+    """Refuse tokens: their numbers are names, not quantities."""
     if examples.vocabulary > 0:
         raise ConfigError(
             f"model.name={model!r} takes numbers, but the inputs are tokens "
@@ -120,7 +120,7 @@ def require_numbers(model: str, examples: Examples) -> None:
         )
 
 
-def _whole(option: str, value: Any) -> int:
+def _to_whole_number(option: str, value: Any) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError

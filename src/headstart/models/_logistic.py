@@ -1,4 +1,4 @@
-"""Softmax regression: one dense layer, for tables and as the plainest baseline."""
+"""Softmax regression: one dense layer, for tables and as the simplest baseline."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from headstart.models._model import Examples
 class Logistic:
     r"""logits = W x + b on flattened inputs.
 
-    Weights begin at zero. A single layer has no hidden units that must be told apart and its loss
-    is convex, so chance in the first weights would add nothing but variance between seeds; at
-    zero every class is equally likely and the first loss is log(classes).
+    Weights start at zero. A single layer has no hidden units whose symmetry must be broken, and
+    its loss is convex, so random initial weights would only add variance between seeds. At zero
+    every class is equally likely, and the first loss is log(classes).
     """
 
     name: ClassVar[str] = "logistic"
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The last layer."""
+        """Name pattern of the last layer: all parameters."""
         return ("*",)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> Dense:
-        """Zeros; the key is not used."""
+        """Return zero parameters; the key is not used."""
         require_numbers("logistic", examples)
         features = math.prod(examples.shape)
         return Dense(jnp.zeros((examples.outputs, features)), jnp.zeros(examples.outputs))
 
     def apply(self, params: Dense, x: Shaped[Array, "batch ..."]) -> Float[Array, "batch classes"]:
-        """Logits of a batch."""
+        """Return the logits of a batch."""
         return params(flatten_to_columns(x)).T
 
 
 def logistic() -> Logistic:
-    """Softmax regression.
+    """Return softmax regression.
 
     >>> logistic()
     Logistic()

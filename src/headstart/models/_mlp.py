@@ -37,8 +37,8 @@ class MLP:
 
         h_0 = x;   h_l = σ(W_l h_{l−1} + b_l)   l = 1 … L;   logits = W_{L+1} h_L + b_{L+1}
 
-    L ↔ ``len(hidden)``, σ ↔ ``activation``. Weights begin Glorot-uniform, biases zero. With no
-    hidden layer this is ``logistic`` with random first weights.
+    L ↔ ``len(hidden)``, σ ↔ ``activation``. Weights start Glorot-uniform, biases at zero.
+    Without hidden layers this is ``logistic`` with random initial weights.
     """
 
     name: ClassVar[str] = "mlp"
@@ -55,16 +55,16 @@ class MLP:
 
     @property
     def first_layer(self) -> FirstLayer:
-        """Where most of the parameters are."""
+        """The first layer, which has most of the parameters."""
         return FirstLayer(lambda params: params.layers[0].weight, flatten_to_columns)
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The last layer."""
+        """Name pattern of the last layer."""
         return (f"layers.{len(self.hidden)}.*",)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
-        """Parameters for these examples."""
+        """Draw parameters for these examples."""
         require_numbers("mlp", examples)
         shapes = dense_shapes(math.prod(examples.shape), *self.hidden, examples.outputs)
         return MLPParams(tuple(map(dense_with_zero_bias, glorot(key, shapes))))
@@ -72,7 +72,7 @@ class MLP:
     def apply(
         self, params: MLPParams, x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch classes"]:
-        """Logits of a batch."""
+        """Return the logits of a batch."""
         h = flatten_to_columns(x)
         for layer in params.layers[:-1]:
             h = ACTIVATIONS[self.activation](layer(h))
@@ -80,7 +80,7 @@ class MLP:
 
 
 def mlp(hidden: Sequence[int] = (80, 60), activation: str = "elu") -> MLP:
-    """A multi-layer perceptron with these hidden layers.
+    """Return a multi-layer perceptron with these hidden layers.
 
     >>> mlp([80, 60])
     MLP(hidden=(80, 60), activation='elu')

@@ -1,7 +1,7 @@
-"""What a model is: a way to make parameters, and a function of parameters and inputs.
+"""The interface of a model: it draws parameters, and maps parameters and inputs to outputs.
 
-A model is a small immutable description (hashable, so that equal descriptions share one compiled
-program); its parameters are any tree of arrays and live elsewhere.
+A model is a small immutable description, hashable so that equal descriptions share one compiled
+program. Its parameters are any tree of arrays and are stored elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headstart.trees import Tree
 
 
 class Examples(Protocol):
-    """What a model must know of the data before it has seen any."""
+    """What a model must know about the data before it sees any."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -26,35 +26,35 @@ class Examples(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes or labels there are; 0 where labels are numbers."""
+        """Number of classes or labels; 0 where labels are numbers."""
 
     @property
     def vocabulary(self) -> int:
-        """How many different tokens there are; 0 when inputs are numbers."""
+        """Number of different tokens; 0 when inputs are numbers."""
 
 
 class ModelWithHead(Protocol):
-    """A model that says which of its parameters are its head."""
+    """A model that declares which of its parameters are its head."""
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Patterns of the names of the head's parameters."""
+        """Name patterns of the head's parameters."""
 
 
 def find_head(model: Model) -> tuple[str, ...] | None:
-    """The model's head; None if the model does not say."""
+    """Return the name patterns of the model's head; None if the model declares none."""
     return model.head if hasattr(model, "head") else None
 
 
 class Model(Protocol):
-    """Anything with ``init`` and ``apply``.
+    """Any object with ``init`` and ``apply``.
 
-    A model may also have ``example_loss(outputs, y)``, the loss of every label in place of the
-    objective's, and ``first_layer``, see :mod:`headstart._first_layer`.
+    A model may also have ``example_loss(outputs, y)``, which replaces the objective's loss of every
+    label, and ``first_layer`` (see :mod:`headstart._first_layer`).
     """
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> Tree:
-        """Parameters drawn with the key, fit for these examples; a clear ConfigError if not."""
+        """Draw parameters for these examples; raise a ConfigError if the model cannot use them."""
 
     def apply(self, params: Tree, x: Shaped[Array, "batch ..."]) -> Shaped[Array, "batch ..."]:
-        """Outputs for a batch: (batch, outputs), or (batch, length, outputs) for sequences."""
+        """Return outputs (batch, outputs), or (batch, length, outputs) for sequences."""

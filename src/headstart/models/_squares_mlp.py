@@ -1,8 +1,8 @@
-"""A perceptron trained on squared errors: what paper P's own program may have been.
+"""A perceptron trained on squared errors: possibly the model in paper P's own program.
 
-P says that a part of its code is adopted from a public MATLAB program (Langelaar 2019). That
-program has P's hidden layers and activation, and what P leaves open: activated outputs, squared
-errors instead of cross-entropy, and the first weights below.
+P says that part of its code comes from a public MATLAB program (Langelaar 2019). That program has
+P's hidden layers and activation. It also has what P does not specify: activated outputs, squared
+errors instead of cross-entropy, and the initial weights below.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SquaresMLP:
 
         h_0 = x;   h_l = elu(W_l h_{l−1} + b_l)   l = 1 … L + 1;   loss = ½ ‖h_{L+1} − e_y‖²
 
-    e_y is 1 at the label and 0 elsewhere. First weights are W ~ N(0, 2 / fan in), b ~ N(0, 1).
+    e_y is 1 at the label and 0 elsewhere. Initial weights are W ~ N(0, 2 / fan in), b ~ N(0, 1).
     """
 
     name: ClassVar[str] = "mlp-squares"
@@ -50,16 +50,16 @@ class SquaresMLP:
 
     @property
     def first_layer(self) -> FirstLayer:
-        """Where most of the parameters are."""
+        """The first layer, which has most of the parameters."""
         return FirstLayer(lambda params: params.layers[0].weight, flatten_to_columns)
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The last layer."""
+        """Name pattern of the last layer."""
         return (f"layers.{len(self.hidden)}.*",)
 
     def init(self, key: PRNGKeyArray, examples: Examples) -> MLPParams:
-        """Parameters for these examples."""
+        """Draw parameters for these examples."""
         require_numbers("mlp-squares", examples)
         if getattr(examples, "target", "class") != "class":
             raise ConfigError("model.name='mlp-squares' is for classes; use model.name='mlp'")
@@ -78,7 +78,7 @@ class SquaresMLP:
     def apply(
         self, params: MLPParams, x: Shaped[Array, "batch ..."]
     ) -> Float[Array, "batch classes"]:
-        """Outputs of a batch."""
+        """Return the outputs of a batch."""
         h = flatten_to_columns(x)
         for layer in params.layers:
             h = elu(layer(h))
@@ -87,13 +87,13 @@ class SquaresMLP:
     def example_loss(
         self, outputs: Float[Array, "batch classes"], y: Int[Array, " batch"]
     ) -> Float[Array, " batch"]:
-        """Half the squared distance to the label's unit vector."""
-        wanted = jax.nn.one_hot(y, outputs.shape[-1], dtype=outputs.dtype)
-        return 0.5 * jnp.sum((outputs - wanted) ** 2, axis=-1)
+        """Return half the squared distance to the label's unit vector."""
+        unit_vector = jax.nn.one_hot(y, outputs.shape[-1], dtype=outputs.dtype)
+        return 0.5 * jnp.sum((outputs - unit_vector) ** 2, axis=-1)
 
 
 def squares_mlp(hidden: Sequence[int] = (80, 60)) -> SquaresMLP:
-    """A multi-layer perceptron for squared errors.
+    """Return a multi-layer perceptron for squared errors.
 
     >>> squares_mlp([80, 60])
     SquaresMLP(hidden=(80, 60))

@@ -1,9 +1,9 @@
-"""An algorithm some of whose parameters stay at the client: share the body, keep the head.
+"""An algorithm with parameters that stay at the client: for example, share the body, keep the head.
 
-A client trains the shared and its own parameters together, as the wrapped algorithm does, from the
-shared ones that it was sent and its own of the last round; it replies with the update of the shared
-ones alone. A client that was never in training starts with the initial values of the own ones
-(FedPer, Arivazhagan et al. 2019, where the own part is the head; LG-FedAvg, Liang et al. 2020,
+A client trains shared and own parameters together, as the wrapped algorithm does. It starts from
+the shared ones that it was sent and from its own of the last round, and replies with the update of
+the shared ones only. A client that was never in training starts with the initial values of its own
+ones (FedPer, Arivazhagan et al. 2019, where the own part is the head; LG-FedAvg, Liang et al. 2020,
 where it is the body).
 """
 
@@ -46,28 +46,28 @@ class KeptAtClient(AlgorithmWrapper):
 
     @property
     def needs_memory(self) -> bool:  # type: ignore[override]
-        """Always."""
+        """True: clients keep their own parameters."""
         return True
 
     def inner_state(self, state: State) -> State:
-        """The same."""
+        """Return the state itself."""
         return state
 
     def with_inner_state(self, state: State, inner: State) -> State:
-        """The same."""
+        """Return the new state itself."""
         return inner
 
     def init(self, params: Tree) -> State:
-        """The algorithm's; its model holds the initial values of what clients keep."""
+        """Return the algorithm's state, with the initial values of what clients keep."""
         return self.algorithm.init(params)
 
     def init_memory(self, state: State) -> KeptMemory:
-        """The algorithm's, and the initial values."""
+        """Return the algorithm's memory, and the initial values of the own parameters."""
         own = select_leaves(self.algorithm.model(state), self.own)
         return KeptMemory(self.algorithm.init_memory(state), own)
 
     def broadcast(self, state: State, key: PRNGKeyArray) -> Sent:
-        """Without what clients keep."""
+        """Send everything except what clients keep."""
         sent = self.algorithm.broadcast(state, key)
         if not jax.tree.leaves(sent.params):
             raise ConfigError(
@@ -78,7 +78,7 @@ class KeptAtClient(AlgorithmWrapper):
     def client_update(
         self, sent: Sent, memory: KeptMemory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, KeptMemory, Info]:
-        """The algorithm's round on both, of which the shared update leaves."""
+        """Train shared and own parameters; reply with the update of the shared ones."""
         both = sent._replace(params=eqx.combine(sent.params, memory.own))
         reply, inner, info = self.algorithm.client_update(both, memory.inner, task, key)
         if reply.parts:
@@ -91,7 +91,7 @@ class KeptAtClient(AlgorithmWrapper):
         return shared, KeptMemory(inner, own), info
 
     def server_update(self, state: State, cohort: Cohort, key: PRNGKeyArray) -> tuple[State, Info]:
-        """The algorithm's, where what clients keep does not move."""
+        """Update the shared parameters only."""
         still = zeros_like(select_leaves(self.algorithm.model(state), self.own))
         update = eqx.combine(cohort.update, still)
         return self.algorithm.server_update(state, cohort._replace(update=update), key)
@@ -99,7 +99,7 @@ class KeptAtClient(AlgorithmWrapper):
     def personal_start(
         self, state: State, memory: KeptMemory, task: Task, key: PRNGKeyArray
     ) -> Personal:
-        """The algorithm's, from the shared parameters and the client's own."""
+        """Start from the shared parameters and the client's own."""
         shared = select_leaves(self.algorithm.model(state), self._shared)
         state = self.algorithm.with_model(state, eqx.combine(shared, memory.own))
         return self.algorithm.personal_start(state, memory.inner, task, key)

@@ -1,10 +1,10 @@
 """Parts of a model: which leaves are trained, adapted, and kept at the client.
 
 Every leaf of a model's parameters has a name (``layers.0.weight``). Patterns select leaves by name,
-as in a shell; ``head`` and ``body`` select what the model calls its head, and the rest.
+as in a shell; ``head`` selects what the model calls its head, and ``body`` the rest.
 
-    trained   what training moves; all else is frozen: it costs no gradient and is not sent
-    adapted   what adaptation moves, also inside a meta-gradient; all else stays as it is
+    trained   what training moves; the rest is frozen: it costs no gradient and is not sent
+    adapted   what adaptation moves, also inside a meta-gradient; the rest stays as it is
     kept      what stays at the client: trained there, never sent, never averaged
 """
 
@@ -78,16 +78,16 @@ def prepare_training(
 def prepare_algorithm(
     parts: Parts, model: Model, algorithm: Algorithm, examples: Examples
 ) -> Algorithm:
-    """Return the algorithm alone; no parameters are computed."""
-    found: list[Algorithm] = []
+    """Return only the algorithm, without computing parameters."""
+    prepared: list[Algorithm] = []
 
-    def shapes() -> Tree:
-        made = prepare_training(parts, model, algorithm, jax.random.key(0), examples)
-        found.append(made.algorithm)
-        return made.params
+    def prepare() -> Tree:
+        setup = prepare_training(parts, model, algorithm, jax.random.key(0), examples)
+        prepared.append(setup.algorithm)
+        return setup.params
 
-    jax.eval_shape(shapes)
-    return found[0]
+    jax.eval_shape(prepare)
+    return prepared[0]
 
 
 def match_patterns(

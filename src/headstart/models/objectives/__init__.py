@@ -1,4 +1,4 @@
-"""Objectives: losses, predictions and metrics, built in and one's own."""
+"""Objectives: losses, predictions and metrics, built in or defined by the user."""
 
 from headstart.models.objectives._classification import Classification, Sequences
 from headstart.models.objectives._multi_label import MultiLabel

@@ -29,24 +29,24 @@ from headstart.models.objectives._objective import (
 AUC_BINS = 200
 AUC_FINE, AUC_MOST = 0.05, 16.0
 """Bins are equal steps of asinh(log-odds / 0.05), up to log-odds of ±16: fine around zero, where
-the scores of a model that has hardly learned lie, and apart for probabilities near 0 and 1."""
+the scores of a barely trained model lie, and still distinct for probabilities near 0 and 1."""
 CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True)
 class Accuracy(Measure):
-    """Share of right answers: (1/n) Σ 1[argmax = y]; in a sequence every position counts."""
+    """Share of correct answers: (1/n) Σ 1[argmax = y]; in a sequence every position counts."""
 
     name: str = ACCURACY.name
     unit: Unit = "%"
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 1"]:
-        """1 where the answer is right."""
+        """Return 1 where the answer is correct, else 0; the mean over a sequence."""
         right = (jnp.argmax(outputs, axis=-1) == y).astype(outputs.dtype)
         return per_example(jnp.mean, right)[:, None]
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """The mean."""
+        """Return the mean."""
         return sums[..., 0] / count
 
     def chance(self, classes: int) -> float | None:
@@ -54,39 +54,41 @@ class Accuracy(Measure):
         return 1 / classes
 
     def check(self, sums: Sums, count: int) -> None:
-        """Refuse more right answers than there are examples."""
+        """Refuse more correct answers than there are examples."""
         if (sums < 0).any() or (sums > count * (1 + SLACK)).any():
             raise DataError(f"claims more right predictions than its {count} held-out examples")
 
 
 @dataclass(frozen=True)
 class _ByClass(Measure):
-    """From how often each class was right, answered and there."""
+    """A metric from how often each class was predicted correctly, predicted, and present."""
 
     unit: Unit = "%"
 
     def width(self, outputs: int) -> int:
-        """Three numbers for each class."""
+        """Return three numbers for each class."""
         return 3 * outputs
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 3*classes"]:
-        """Right, answered, there."""
+        """Return whether each class is correct, predicted and present."""
         size, kind = outputs.shape[-1], outputs.dtype
-        there = jax.nn.one_hot(y, size, dtype=kind)
-        answered = jax.nn.one_hot(jnp.argmax(outputs, axis=-1), size, dtype=kind)
-        return over_positions(jnp.concatenate([there * answered, answered, there], axis=-1))
+        present = jax.nn.one_hot(y, size, dtype=kind)
+        predicted = jax.nn.one_hot(jnp.argmax(outputs, axis=-1), size, dtype=kind)
+        return average_positions(
+            jnp.concatenate([present * predicted, predicted, present], axis=-1)
+        )
 
 
 @dataclass(frozen=True)
 class BalancedAccuracy(_ByClass):
-    """Mean over the classes that are there of the share of each that is answered right."""
+    """Mean over the classes present of the share of each that is predicted correctly."""
 
     name: str = "balanced-accuracy"
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """mean_c right_c / there_c."""
-        right, _, there = np.split(sums, 3, axis=-1)
-        return mean_where(right / there, there > 0)
+        """Return mean_c right_c / present_c."""
+        right, _, present = np.split(sums, 3, axis=-1)
+        return mean_where(right / present, present > 0)
 
     def chance(self, classes: int) -> float | None:
         """Return 1 / classes."""
@@ -95,12 +97,12 @@ class BalancedAccuracy(_ByClass):
 
 @dataclass(frozen=True)
 class MacroF1(_ByClass):
-    """Mean over classes of F1 = 2·right / (answered + there); classes in neither do not count."""
+    """Mean over classes of F1 = 2·right / (predicted + present), without classes in neither."""
 
     name: str = "macro-f1"
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """mean_c F1_c."""
+        """Return mean_c F1_c."""
         return macro_f1(*np.split(sums, 3, axis=-1))
 
 
@@ -108,11 +110,11 @@ class MacroF1(_ByClass):
 class AUC(Measure):
     """Area under the ROC curve, from a histogram of scores.
 
-    The probability that an example of the class has a higher score than one of the others, a tie
-    counting ½. With two classes it is class 1's, with more the mean over the classes that have
-    examples on both sides (one against the rest). Scores in the same of 200 bins count as ties, so
-    the result differs from the exact value by at most ½ Σ_b p_b q_b, with p_b and q_b the shares of
-    the two sides in bin b: about 1 / 400 where scores are spread over all bins.
+    The probability that an example of the class has a higher score than one of the others; a tie
+    counts ½. With two classes it is that of class 1; with more, the mean over the classes that have
+    examples on both sides (one against the rest). Scores in the same one of 200 bins count as ties,
+    so the result differs from the exact value by at most ½ Σ_b p_b q_b, where p_b and q_b are the
+    shares of the two sides in bin b: about 1 / 400 where scores are spread over all bins.
     """
 
     judges_answers: ClassVar[bool] = False
@@ -121,23 +123,23 @@ class AUC(Measure):
     unit: Unit = "%"
 
     def width(self, outputs: int) -> int:
-        """Two histograms for each class that is scored."""
-        return 2 * AUC_BINS * _scored(outputs)
+        """Return the size of two histograms for each scored class."""
+        return 2 * AUC_BINS * _count_scored_classes(outputs)
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 2*classes*bins"]:
-        """In which bin each class's score is, on its own side."""
-        size = _scored(outputs.shape[-1])
+        """Return the bin of each class's score, in the histogram of its side."""
+        size = _count_scored_classes(outputs.shape[-1])
         log_p = jax.nn.log_softmax(outputs)[..., -size:]
         odds = log_p - jnp.log1p(-jnp.exp(jnp.minimum(log_p, -1e-7)))
         centred = odds + math.log(outputs.shape[-1] - 1)
         score = 0.5 + 0.5 * jnp.arcsinh(centred / AUC_FINE) / math.asinh(AUC_MOST / AUC_FINE)
-        bins = jax.nn.one_hot(_bin_of(score, AUC_BINS), AUC_BINS, dtype=outputs.dtype)
-        there = jax.nn.one_hot(y, outputs.shape[-1], dtype=outputs.dtype)[..., -size:, None]
-        both = jnp.stack([bins * there, bins * (1 - there)], axis=-3)
-        return over_positions(both.reshape(*both.shape[:-3], -1))
+        bins = jax.nn.one_hot(_find_bin(score, AUC_BINS), AUC_BINS, dtype=outputs.dtype)
+        present = jax.nn.one_hot(y, outputs.shape[-1], dtype=outputs.dtype)[..., -size:, None]
+        both = jnp.stack([bins * present, bins * (1 - present)], axis=-3)
+        return average_positions(both.reshape(*both.shape[:-3], -1))
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """mean_c Σ_b pos_b (Σ_{a<b} neg_a + ½ neg_b) / (pos · neg)."""
+        """Return mean_c Σ_b pos_b (Σ_{a<b} neg_a + ½ neg_b) / (pos · neg)."""
         both = sums.reshape(*sums.shape[:-1], 2, -1, AUC_BINS)
         positive, negative = both[..., 0, :, :], both[..., 1, :, :]
         below = np.cumsum(negative, axis=-1) - negative / 2
@@ -145,7 +147,7 @@ class AUC(Measure):
         return mean_where(np.sum(positive * below, axis=-1) / pairs, pairs > 0)
 
     def chance(self, classes: int) -> float | None:
-        """Half of the pairs."""
+        """Return ½: half of the pairs are in the right order."""
         return 0.5
 
 
@@ -163,20 +165,20 @@ class CalibrationError(Measure):
     unit: Unit = "%"
 
     def width(self, outputs: int) -> int:
-        """Two sums for each bin."""
+        """Return two sums for each bin."""
         return 2 * CALIBRATION_BINS
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 2*bins"]:
-        """Confidence and rightness, in the bin of the confidence."""
+        """Return confidence and correctness, in the bin of the confidence."""
         confidence = jnp.max(jax.nn.softmax(outputs), axis=-1)
         right = (jnp.argmax(outputs, axis=-1) == y).astype(outputs.dtype)
-        place = _bin_of(confidence, CALIBRATION_BINS)
+        place = _find_bin(confidence, CALIBRATION_BINS)
         bins = jax.nn.one_hot(place, CALIBRATION_BINS, dtype=outputs.dtype)
         both = [bins * confidence[..., None], bins * right[..., None]]
-        return over_positions(jnp.concatenate(both, axis=-1))
+        return average_positions(jnp.concatenate(both, axis=-1))
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """Σ_b |confidence_b − right_b| / n."""
+        """Return Σ_b |confidence_b − right_b| / n."""
         confidence, right = np.split(sums, 2, axis=-1)
         return np.sum(np.abs(confidence - right), axis=-1) / count
 
@@ -192,19 +194,19 @@ class Classification(Objective):
     constant_answer: ClassVar[str] = "each client's most frequent label"
 
     def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch ..."]:
-        """−log p(y) of every label."""
+        """Return −log p(y) of every label."""
         return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
 
     def available(self) -> Sequence[Measure]:
-        """Accuracy first."""
+        """Return the metrics, accuracy first."""
         return (Accuracy(), BalancedAccuracy(), MacroF1(), AUC(), CalibrationError())
 
     def predictions(self, outputs: Array) -> Array:
-        """The number of the likeliest class."""
+        """Return the number of the most likely class."""
         return jnp.argmax(outputs, axis=-1)
 
     def constant_outputs(self, y: np.ndarray) -> np.ndarray:
-        """1 at the most frequent class."""
+        """Return 1 at the most frequent class and 0 elsewhere."""
         counts = np.bincount(np.ravel(y), minlength=self.schema.outputs)
         row = np.eye(len(counts), dtype=np.float32)[np.argmax(counts)]
         return np.broadcast_to(row, (*y.shape[1:], len(counts)))
@@ -217,26 +219,26 @@ class Sequences(Classification):
     name: ClassVar[str] = "sequences"
 
     def available(self) -> Sequence[Measure]:
-        """The share of right positions."""
+        """Return accuracy, the share of correct positions."""
         return (Accuracy(),)
 
 
-def over_positions(values: Array) -> Array:
-    """The mean over the positions of a sequence; one label per example stays as it is."""
+def average_positions(values: Array) -> Array:
+    """Average over the positions of a sequence; one label per example stays unchanged."""
     return values if values.ndim == 2 else jnp.mean(values, axis=tuple(range(1, values.ndim - 1)))
 
 
-def macro_f1(right: Sums, answered: Sums, there: Sums) -> Values:
-    """mean_c 2·right_c / (answered_c + there_c) over classes answered or there."""
-    either = answered + there
+def macro_f1(right: Sums, predicted: Sums, present: Sums) -> Values:
+    """Return mean_c 2·right_c / (predicted_c + present_c) over classes predicted or present."""
+    either = predicted + present
     return mean_where(2 * right / either, either > 0)
 
 
-def _scored(outputs: int) -> int:
-    """Of two classes one score says it all."""
+def _count_scored_classes(outputs: int) -> int:
+    """Return how many classes have a score; of two classes, one is enough."""
     return 1 if outputs == 2 else outputs
 
 
-def _bin_of(values: Array, bins: int) -> Array:
-    """The bin of values between 0 and 1."""
+def _find_bin(values: Array, bins: int) -> Array:
+    """Return the bin of values between 0 and 1."""
     return jnp.clip((values * bins).astype(int), 0, bins - 1)

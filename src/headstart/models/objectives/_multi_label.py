@@ -25,66 +25,66 @@ from headstart.models.objectives._objective import (
 
 @dataclass(frozen=True)
 class LabelAccuracy(Measure):
-    """Share of all labels of all examples that are answered right."""
+    """Share of all labels of all examples that are predicted correctly."""
 
     name: str = "label-accuracy"
     unit: Unit = "%"
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 1"]:
-        """The example's share of right labels."""
+        """Return the share of the example's labels that are correct."""
         right = ((outputs > 0) == (y > 0)).astype(outputs.dtype)
         return jnp.mean(right, axis=1, keepdims=True)
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """The mean."""
+        """Return the mean."""
         return sums[..., 0] / count
 
 
 @dataclass(frozen=True)
 class ExactMatch(Measure):
-    """Share of examples with every label right."""
+    """Share of examples with every label correct."""
 
     name: str = "exact-match"
     unit: Unit = "%"
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 1"]:
-        """1 if all labels are right."""
+        """Return 1 if all labels are correct, else 0."""
         right = jnp.all((outputs > 0) == (y > 0), axis=1, keepdims=True)
         return right.astype(outputs.dtype)
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """The mean."""
+        """Return the mean."""
         return sums[..., 0] / count
 
 
 @dataclass(frozen=True)
 class MultiLabelF1(Measure):
-    """Mean over labels of F1 = 2·right / (answered + there); labels in neither do not count."""
+    """Mean over labels of F1 = 2·right / (predicted + present), without labels in neither."""
 
     name: str = "macro-f1"
     unit: Unit = "%"
 
     def width(self, outputs: int) -> int:
-        """Three numbers for each label."""
+        """Return three numbers for each label."""
         return 3 * outputs
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch 3*labels"]:
-        """Right, answered, there."""
-        answered, there = ((v > 0).astype(outputs.dtype) for v in (outputs, y))
-        return jnp.concatenate([answered * there, answered, there], axis=1)
+        """Return whether each label is correct, predicted and present."""
+        predicted, present = ((v > 0).astype(outputs.dtype) for v in (outputs, y))
+        return jnp.concatenate([predicted * present, predicted, present], axis=1)
 
     def value(self, sums: Sums, count: Count) -> Values:
-        """mean_c F1_c."""
+        """Return mean_c F1_c."""
         return macro_f1(*np.split(sums, 3, axis=-1))
 
 
 @dataclass(frozen=True)
 class MultiLabel(Objective):
-    """Binary cross-entropy of every label, from a logit each.
+    """Binary cross-entropy of every label, from one logit each.
 
-    The default metric is the share of right labels. Macro-F1 says more where labels are rare, but
-    a client with few held-out examples lacks most of them, and its F1 is then noise: ask for it
-    with ``objective.metrics``. What the constant answer reaches is noted beside the result.
+    The default metric is the share of correct labels. Macro-F1 is more informative where labels are
+    rare, but a client with few held-out examples lacks most of them, and its F1 is then noise:
+    request it with ``objective.metrics``. Results also show the score of the constant answer.
     """
 
     name: ClassVar[str] = "multi-label"
@@ -92,17 +92,17 @@ class MultiLabel(Objective):
     constant_answer: ClassVar[str] = "what is most frequent for each label"
 
     def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch labels"]:
-        """−log p of every label as it is."""
+        """Return −log p of every label's value."""
         return optax.sigmoid_binary_cross_entropy(outputs, y.astype(outputs.dtype))
 
     def available(self) -> Sequence[Measure]:
-        """The share of right labels first."""
+        """Return the metrics, the share of correct labels first."""
         return (LabelAccuracy(), MultiLabelF1(), ExactMatch())
 
     def predictions(self, outputs: Array) -> Array:
-        """0 or 1 for every label."""
+        """Return 0 or 1 for every label."""
         return (outputs > 0).astype(jnp.int32)
 
     def constant_outputs(self, y: np.ndarray) -> np.ndarray:
-        """On where most training examples have the label."""
+        """Return 1 where most training examples have the label and −1 elsewhere."""
         return np.where(np.mean(y, axis=0) > 0.5, 1.0, -1.0).astype(np.float32)

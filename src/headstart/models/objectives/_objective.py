@@ -1,8 +1,8 @@
 """What a client minimises and is judged by: a loss, predictions, and named metrics.
 
-An objective joins a model and the schema of the data. Metrics are made of sums over examples, so
-that an evaluation can go block by block and clients can be scored where their data are: a measure
-says what to add up for every example (on the device) and what the sums mean (on the host).
+An objective combines a model and the schema of the data. Metrics are computed from sums over
+examples, so that an evaluation can run block by block, and at each client where its data are. A
+measure defines what each example adds (on the device) and the value of the sums (on the host).
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from headstart.trees import Tree
 Batch = tuple[Array, Array]
 Sums = Float[np.ndarray, "... width"]
 Count = Any
-"""How many examples were added up: a number, or one for each of the leading axes."""
+"""Number of examples in the sums, or one number for each of the leading axes."""
 Values = Float[np.ndarray, "..."]
 Target = Literal["class", "number", "labels"]
 SLACK = 1e-6
-"""Relative rounding of sums in 32 bits."""
+"""Relative rounding error of sums in 32 bits."""
 RESERVED = ("loss", "metric", "metrics", "new_clients", "round", "steps", "ci95")
 LARGEST = float(np.finfo(np.float32).max)
-"""No sum is larger. Far larger ones overflow in the statistics over all clients."""
+"""The largest sum accepted; much larger ones overflow in statistics over all clients."""
 
 
 class DataSchema(Examples, Protocol):
-    """What an objective must know of the data."""
+    """What an objective must know about the data."""
 
     @property
     def target(self) -> Target:
-        """What a label is: one class, a number, or several labels that are on or off."""
+        """Kind of label: one class, a number, or several labels that are on or off."""
 
     def decode(self, x: Array) -> Array:
-        """Stored inputs as the model sees them."""
+        """Convert stored inputs to the model's inputs."""
 
     def decode_target(self, y: Array) -> Array:
-        """Stored numbers as the model is to give them."""
+        """Convert stored labels to the numbers that the model learns to output."""
 
     def restore_target(self, outputs: Array) -> Array:
-        """What the model gives in the units of the stored numbers."""
+        """Convert the model's outputs to the units of the stored labels."""
 
     @property
     def target_shift(self) -> float | tuple[float, ...]:
-        """What is subtracted from stored numbers."""
+        """Number that is subtracted from stored labels."""
 
 
 class Score(NamedTuple):
-    """Per example: its loss, what its metrics are made of, and whether its outputs are finite."""
+    """Per example: its loss, its statistics for the metrics, whether its outputs are finite."""
 
     loss: Float[Array, " batch"]
     statistics: Float[Array, "batch width"]
@@ -67,10 +67,10 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure(Metric, ABC):
-    """A metric and how it is computed: from sums over examples of ``width`` numbers each."""
+    """A metric that is computed from sums over examples of ``width`` numbers each."""
 
     judges_answers: ClassVar[bool] = True
-    """Whether it says something about an answer that is always the same."""
+    """Whether it is meaningful for a constant answer."""
 
     def width(self, outputs: int) -> int:
         """Return how many numbers an example adds for a model with this many outputs."""
@@ -78,17 +78,17 @@ class Measure(Metric, ABC):
 
     @abstractmethod
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
-        """What each example adds; only finite outputs count."""
+        """Return the numbers that each example adds; outputs that are not finite do not count."""
 
     @abstractmethod
     def value(self, sums: Sums, count: Count) -> Values:
-        """The metric of ``count`` examples; NaN where they do not define it.
+        """Return the metric of ``count`` examples; NaN where it is undefined.
 
-        The statistics are on the last axis of ``sums``; axes before it (clients, steps) stay.
+        The last axis of ``sums`` holds the statistics; axes before it (clients, steps) are kept.
         """
 
     def chance(self, classes: int) -> float | None:
-        """Return what a random guess among the classes scores; None if that says nothing."""
+        """Return the score of a random guess among the classes; None if it is not meaningful."""
         return None
 
     def check(self, sums: Sums, count: int) -> None:
@@ -97,13 +97,13 @@ class Measure(Metric, ABC):
 
 
 def mean_where(values: np.ndarray, counts: np.ndarray) -> Values:
-    """The mean over the last axis of those that count; NaN where none does."""
+    """Return the mean over the last axis where ``counts`` is true; NaN if it is nowhere true."""
     total = np.sum(np.where(counts, values, 0.0), axis=-1)
     return total / np.where(counts.any(axis=-1), counts.sum(axis=-1), np.nan)
 
 
 def refuse_outside(sums: np.ndarray, low: float, high: float, what: str) -> None:
-    """Raise DataError for sums beyond these limits, rounding aside."""
+    """Raise DataError for sums outside these limits, with room for rounding."""
     if (sums < low).any() or (sums > high * (1 + SLACK)).any():
         raise DataError(f"claims sums that cannot be right for the {what}")
 
@@ -112,24 +112,24 @@ def refuse_outside(sums: np.ndarray, low: float, high: float, what: str) -> None
 class Objective(ABC):
     """A loss, predictions and metrics of one model on one kind of data.
 
-    A batch is ``(x, y)`` as stored; the schema decodes it. To write one of your own, subclass and
-    give ``example_loss``, ``available`` and ``predictions``; further fields are its options. Equal
-    objectives are equal and hashable, and share one compiled program.
+    A batch is ``(x, y)`` as stored; the schema decodes it. To write your own, subclass it with
+    ``example_loss``, ``available`` and ``predictions``; further fields are its options. Objectives
+    are hashable, and equal ones share one compiled program.
     """
 
     model: Model
     schema: DataSchema
     metrics: tuple[str, ...] = ()
-    """Names of the metrics to compute, the primary one first; empty: the objective's own first."""
+    """Names of the metrics to compute, primary first; if empty, the first available one."""
 
     name: ClassVar[str]
     """The name of a built-in objective in an experiment file."""
     target: ClassVar[Target] = "class"
-    """What the labels must be."""
+    """The kind of labels it needs."""
     constant_answer: ClassVar[str] = ""
-    """The best answer that looks at no input, in words; empty if there is none."""
+    """The best answer that ignores the input, in words; empty if there is none."""
     must_beat_constant: ClassVar[bool] = False
-    """Whether a model that is no better than the constant answer is of no use."""
+    """Whether a model that is no better than the constant answer is useless."""
 
     def __post_init__(self) -> None:
         """Reject data of another kind, and unknown metrics."""
@@ -150,18 +150,18 @@ class Objective(ABC):
 
     @abstractmethod
     def example_loss(self, outputs: Array, y: Array) -> Float[Array, "batch ..."]:
-        """The loss of every example, or of every label of every example; the mean counts."""
+        """Return the loss of every example, or of its every label; the mean is minimised."""
 
     @abstractmethod
     def available(self) -> Sequence[Measure]:
-        """All metrics this objective can compute; the first is the default."""
+        """Return all metrics this objective can compute; the first is the default."""
 
     @abstractmethod
     def predictions(self, outputs: Array) -> Array:
-        """What the model answers, from its outputs."""
+        """Return the model's answers, from its outputs."""
 
     def constant_outputs(self, y: np.ndarray) -> np.ndarray | None:
-        """Outputs of the constant answer for one example, from training labels."""
+        """Return the outputs of the constant answer for one example, from training labels."""
         return None
 
     @property
@@ -172,30 +172,30 @@ class Objective(ABC):
 
     @property
     def primary(self) -> Measure:
-        """The metric that decides."""
+        """The metric that runs are judged by."""
         return self.measures[0]
 
     @property
     def first_layer(self) -> FirstLayer | None:
-        """The model's first layer, if it says which that is."""
-        of_model = getattr(self.model, "first_layer", None)
-        if of_model is None:
+        """The model's first layer, if the model declares it."""
+        model_layer = getattr(self.model, "first_layer", None)
+        if model_layer is None:
             return None
         return FirstLayer(
-            of_model.weight, lambda batch: of_model.inputs(self.schema.decode(batch[0]))
+            model_layer.weight, lambda batch: model_layer.inputs(self.schema.decode(batch[0]))
         )
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
-        """Mean over the batch."""
+        """Return the mean loss over the batch."""
         return jnp.mean(self._label_losses(self.outputs(params, batch[0]), batch[1]))
 
     def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
-        """The loss of every example."""
+        """Return the loss of every example."""
         losses = self._label_losses(self.outputs(params, batch[0]), batch[1])
         return per_example(jnp.mean, losses)
 
     def score(self, params: Tree, batch: Batch) -> Score:
-        """All that an evaluation adds up; one pass through the model."""
+        """Return all numbers that an evaluation adds up, in one pass through the model."""
         x, y = batch
         outputs = self.outputs(params, x)
         losses = self._label_losses(outputs, y)
@@ -204,24 +204,24 @@ class Objective(ABC):
         return Score(per_example(jnp.mean, losses), statistics.astype(losses.dtype), finite)
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
-        """The statistics of all measures, side by side."""
+        """Return the statistics of all measures, side by side."""
         return jnp.concatenate([m.statistics(outputs, y) for m in self.measures], axis=1)
 
     def outputs(self, params: Tree, x: Array) -> Array:
-        """What the model gives for stored inputs."""
+        """Return the model's outputs for stored inputs."""
         return self.model.apply(params, self.schema.decode(x))
 
     def predict(self, params: Tree, x: Array) -> Array:
-        """What the model answers for stored inputs."""
+        """Return the model's answers for stored inputs."""
         return self.predictions(self.outputs(params, x))
 
     @property
     def width(self) -> int:
-        """Numbers that :meth:`statistics` gives for an example."""
+        """How many numbers :meth:`statistics` gives for an example."""
         return sum(self._widths())
 
     def values(self, sums: Sums, count: Count) -> dict[str, Values]:
-        """Every metric of ``count`` examples by its name, from the sums of their statistics."""
+        """Return every metric of ``count`` examples by name, from the sums of their statistics."""
         sums, count = np.asarray(sums, float), np.asarray(count)
         with np.errstate(divide="ignore", invalid="ignore"):
             return {m.name: m.value(part, count) for m, part in self._split(sums)}
@@ -239,8 +239,8 @@ class Objective(ABC):
         return [measure.width(self.schema.outputs) for measure in self.measures]
 
     def _label_losses(self, outputs: Array, y: Array) -> Array:
-        own: Any = getattr(self.model, "example_loss", self.example_loss)
-        return own(outputs, y)
+        example_loss: Any = getattr(self.model, "example_loss", self.example_loss)
+        return example_loss(outputs, y)
 
 
 _WORDS: dict[Target, str] = {
@@ -256,5 +256,5 @@ _FITTING: dict[Target, str] = {
 
 
 def per_example(reduce: Any, values: Array) -> Array:
-    """A reduction over all axes but the first."""
+    """Reduce all axes but the first."""
     return reduce(values, axis=tuple(range(1, values.ndim))) if values.ndim > 1 else values

@@ -1,4 +1,4 @@
-"""From the ``[objective]`` table, or what a caller passes, to an objective."""
+"""Build an objective from the ``[objective]`` table or a caller's argument."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from headstart.options import convert, refuse_unknown
 OBJECTIVES: dict[str, type[Objective]] = collect_builtin(
     "headstart.models.objectives", require_subclass(Objective)
 )
-"""Objectives by the name they have in an experiment file; further fields are the options."""
+"""Every built-in objective by the name an experiment file uses; further fields are options."""
 
 _PARTS = ("model", "schema")
 
 Maker = Callable[[Model, Any], Objective]
 ObjectiveLike = Objective | Maker | str | Mapping[str, Any] | None
-"""An objective, what makes one of a model and a schema, a name, or an ``[objective]`` table."""
+"""An objective, a function of model and schema that makes one, a name, or a table."""
 
 
 def make_objective(model: Model, schema: DataSchema, given: ObjectiveLike = None) -> Objective:
-    """The objective for this model on these data; by default the one that fits the labels.
+    """Return the objective for this model and data; by default the one that fits the labels.
 
     >>> from headstart.data import Schema
     >>> from headstart.models import mlp
@@ -42,43 +42,46 @@ def make_objective(model: Model, schema: DataSchema, given: ObjectiveLike = None
         return given
     if given is None or isinstance(given, str | Mapping):
         return build_objective({"name": given} if isinstance(given, str) else given, model, schema)
-    made = given(model, schema)
-    if not isinstance(made, Objective):
-        raise ConfigError(f"objective={given!r} gives {type(made).__name__}, not an Objective")
-    return made
+    objective = given(model, schema)
+    if not isinstance(objective, Objective):
+        kind = type(objective).__name__
+        raise ConfigError(f"objective={given!r} gives {kind}, not an Objective")
+    return objective
 
 
 def build_objective(table: Mapping[str, Any] | None, model: Model, schema: DataSchema) -> Objective:
-    """The objective of an ``[objective]`` table."""
+    """Build the objective of an ``[objective]`` table."""
     table = resolve_objective(table or {})
     cls = find_objective_class(table.pop("name", default_objective_name(schema)))
-    return cls(model, schema, **_options(cls, table))
+    return cls(model, schema, **_convert_options(cls, table))
 
 
 def resolve_objective(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table, checked as far as is possible without data; empty if it says nothing."""
+    """Return the table, checked as far as possible without data, without empty options."""
     table = {key: value for key, value in table.items() if value not in (None, [], ())}
     name = table.pop("name", None)
     known: type[Any] = Objective if name is None else find_objective_class(name)
-    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in _options(known, table).items()}
+    plain = {
+        k: list(v) if isinstance(v, tuple) else v for k, v in _convert_options(known, table).items()
+    }
     return plain if name is None else {"name": name, **plain}
 
 
 def find_target(table: Mapping[str, Any]) -> Target:
-    """What labels an ``[objective]`` table asks for; classes if it names no objective."""
+    """Return the kind of labels an ``[objective]`` table needs; classes if it has no name."""
     return find_objective_class(table["name"]).target if "name" in table else "class"
 
 
 def find_objective_class(name: Any) -> type[Objective]:
-    """A built-in objective by its name, or another's (see :mod:`headstart._extensions`)."""
+    """Return an objective by name, built in or not (see :mod:`headstart._extensions`)."""
     name = convert(str, name, "objective.name")
     return find_extension(
         "objective", name, OBJECTIVES, "objective.name", require_subclass(Objective)
     )
 
 
-def _options(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the fields of the class say."""
+def _convert_options(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the options to the types of the class's fields."""
     hints = typing.get_type_hints(cls)
     known = [f.name for f in dataclasses.fields(cls) if f.init and f.name not in _PARTS]
     refuse_unknown(table, known, "objective")
@@ -86,7 +89,7 @@ def _options(cls: type[Any], table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_objective_name(schema: DataSchema) -> str:
-    """The objective that fits the labels."""
+    """Return the name of the objective that fits the labels."""
     if schema.target != "class":
         return {"number": "regression", "labels": "multi-label"}[schema.target]
     return "sequences" if schema.vocabulary else "classification"
