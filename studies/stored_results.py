@@ -17,21 +17,21 @@ class Results:
     """One study's file."""
 
     def __init__(self, folder: Path, study: str) -> None:
-        """Read what is there."""
+        """Read the file, if it exists."""
         self.path = folder / f"{study}.jsonl"
         self.records: list[dict[str, Any]] = _read(self.path)
         self.others: list[dict[str, Any]] = []
 
     @classmethod
     def of_study(cls, folder: Path, study: Study) -> Results:
-        """With the results of the studies it reads."""
-        found = cls(folder, study.name)
-        found.others = [
+        """Open a study's results, with those of the studies it reads."""
+        results = cls(folder, study.name)
+        results.others = [
             {**record, "cell": f"{other}:{record['cell']}"}
             for other in study.reads
             for record in _read(folder / f"{other}.jsonl")
         ]
-        return found
+        return results
 
     @property
     def seen(self) -> list[dict[str, Any]]:
@@ -39,14 +39,14 @@ class Results:
         return self.records + self.others
 
     def of(self, piece: Piece) -> Record | None:
-        """The piece's result, if it was made with just these settings."""
+        """Return the piece's result, if it was made with exactly these settings."""
         for record in self.records:
             if _key(record) == (piece.cell, piece.seed):
                 return record if record["fingerprint"] == piece.fingerprint else None
         return None
 
     def add(self, record: dict[str, Any]) -> None:
-        """Keep a result; one of the same cell and seed is replaced."""
+        """Store a result; one of the same cell and seed is replaced."""
         others = [r for r in self.records if _key(r) != _key(record)]
         self.records = sorted([*others, record], key=_key)
         lines = [json.dumps(r, allow_nan=False, ensure_ascii=False) for r in self.records]
