@@ -1,4 +1,4 @@
-"""Carry out a study piece by piece: skip what is done, resume what was interrupted, keep the rest.
+"""Run a study piece by piece: skip what is done, resume what was interrupted, store results.
 
 Pieces on the same clients run one after the other, so that data is read once for all of them.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from headstart._diagnosis import Diagnosis, diagnose, reading_of
+from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._experiments import Listener
 from headstart._experiments.comparison import slug
 from headstart._experiments.results import host_facts
@@ -19,15 +18,16 @@ from headstart._experiments.training import run_experiment, score_again
 from headstart.data._federated import FederatedDataset
 from headstart.errors import DivergedError
 from headstart.records import RunSummary
+from headstart.records._base import JsonTable
 from studies.stored_results import Results
 from studies.study import Piece, Study
 
 ListenerFor = Callable[[str], Listener]
 DIGITS = 5
-"""Accuracies are kept to so many decimals: a client has at most some hundred test examples."""
+"""Decimals of stored accuracies: a client has at most some hundred test examples."""
 
 
-def carry_out(
+def run_study(
     study: Study,
     results: Results,
     work: Path,
@@ -37,14 +37,14 @@ def carry_out(
     listener: ListenerFor | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run every piece that has no result yet; how many there were.
+    """Run every piece that has no result yet; return their number.
 
     A piece's own run folder is in ``work``; ``results`` gets a line as soon as it is done.
     """
     listener = listener or (lambda label: Listener())
     clients = _Clients()
     count = 0
-    while todo := _open(study, results, seeds, quick):
+    while todo := _open_pieces(study, results, seeds, quick):
         pace = _Pace(todo)
         for number, piece in enumerate(todo, 1):
             say(f"{study.name}: {number} of {len(todo)}, {piece}{pace.left()}")
@@ -55,15 +55,15 @@ def carry_out(
     return count
 
 
-def _open(study: Study, results: Results, seeds: Sequence[int], quick: bool) -> list[Piece]:
-    """What is to do, seed by seed: an early stop leaves whole tables with fewer seeds."""
+def _open_pieces(study: Study, results: Results, seeds: Sequence[int], quick: bool) -> list[Piece]:
+    """Return the open pieces, seed by seed: an early stop leaves whole tables with fewer seeds."""
     pieces = study.pieces(seeds, quick, results.seen)
     todo = [piece for piece in pieces if results.of(piece) is None]
     return sorted(todo, key=lambda piece: (piece.seed, str(piece.experiment.data)))
 
 
-def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> dict[str, Any]:
-    folder = work / Path(*map(slug, piece.cell.split("/"))) / _own_name(piece)
+def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> JsonTable:
+    folder = work / Path(*map(slug, piece.cell.split("/"))) / _folder_name(piece)
     experiment, data = piece.experiment, clients.of(piece)
     about = {
         "cell": piece.cell,
@@ -72,26 +72,26 @@ def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> 
         "config": experiment.to_table(),
     }
     if piece.diagnosed_against is not None:
-        found = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
-        return {**about, **_kept_diagnosis(found)}
+        diagnosis = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
+        return {**about, **_summarize_diagnosis(diagnosis)}
     started = (folder / "config.toml").exists()
     try:
         run = run_experiment(experiment, folder, resume=started, listener=listener, data=data)
     except DivergedError as error:
         listener.note(str(error))
         return {**about, "diverged": str(error).partition("; the last good checkpoint")[0]}
-    return {**about, **kept(run, piece, data)}
+    return {**about, **summarize_run(run, piece, data)}
 
 
-def _own_name(piece: Piece) -> str:
-    """With other settings a piece is another run, which must not be mistaken for this one."""
+def _folder_name(piece: Piece) -> str:
+    """Return the name of the run's folder; with other settings a piece is another run."""
     return f"seed-{piece.seed}-{piece.fingerprint[:8]}"
 
 
-def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
-    """What is kept of a run: enough for every table and figure, not more."""
+def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
+    """Return what is stored of a run: enough for every table and figure."""
     summary = run.summary
-    record = {
+    record: JsonTable = {
         "data_digest": summary.data_digest,
         "seconds": summary.seconds,
         "evaluation_seconds": summary.evaluation_seconds,
@@ -103,8 +103,8 @@ def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
                 "round": evaluation.round,
                 "seconds": evaluation.seconds,
                 "gradient_evaluations": evaluation.gradient_evaluations,
-                "before": _rounded(evaluation.known["accuracy"].before.mean),
-                "after": _rounded(evaluation.known["accuracy"].after.mean),
+                "before": _round_floats(evaluation.known["accuracy"].before.mean),
+                "after": _round_floats(evaluation.known["accuracy"].after.mean),
             }
             for evaluation in run.evaluations
         ],
@@ -112,43 +112,46 @@ def kept(run: Run, piece: Piece, data: FederatedDataset) -> dict[str, Any]:
     }
     if piece.on_test:
         again = score_again(piece.experiment, run, data, adapt_on="test")
-        record["known_adapted_on_test"] = _rounded(again.groups["known"].means["accuracy"])
+        record["known_adapted_on_test"] = _round_floats(again.groups["known"].means["accuracy"])
     if piece.each_client:
         columns = ("kind", "train_examples", "test_examples", "accuracy_before", "accuracy_after")
         record["clients"] = {
-            name: [_rounded(client.to_row()[name]) for client in run.clients] for name in columns
+            name: [_round_floats(client.to_row()[name]) for client in run.clients]
+            for name in columns
         }
     return record
 
 
-def _kept_diagnosis(found: Diagnosis) -> dict[str, Any]:
-    table = found.to_table()
+def _summarize_diagnosis(diagnosis: Diagnosis) -> JsonTable:
+    table = diagnosis.to_table()
     numbers = {key: table[key] for key in ("labels", "examples", "gammas", "pilot")}
     return {
-        "diagnosis": _rounded({**numbers, "recommendation": reading_of(found).recommendation}),
+        "diagnosis": _round_floats(
+            {**numbers, "recommendation": assess_diagnosis(diagnosis).recommendation}
+        ),
         "seconds": table["seconds"],
         "evaluation_seconds": 0.0,
         "host": host_facts().to_table(),
     }
 
 
-def _group(summary: RunSummary, group: str) -> dict[str, Any] | None:
-    """Mean accuracy over the clients after 0, 1, 2 … adaptation steps, and its tenth percentile."""
+def _group(summary: RunSummary, group: str) -> JsonTable | None:
+    """Return mean accuracy after 0, 1, 2 … adaptation steps, and its tenth percentile."""
     if summary.adaptation is None or group not in summary.adaptation.groups:
         return None
     curve, scores = summary.adaptation.groups[group], summary.scores.groups[group]
     return {
-        "accuracy": _rounded(curve.means["accuracy"]),
-        "p10_after": _rounded(scores["accuracy"].after.p10),
-        "loss_after": _rounded(scores.loss and scores.loss.after.mean),
+        "accuracy": _round_floats(curve.means["accuracy"]),
+        "p10_after": _round_floats(scores["accuracy"].after.p10),
+        "loss_after": _round_floats(scores.loss and scores.loss.after.mean),
     }
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _rounded(v) for key, v in value.items()}
+        return {key: _round_floats(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(v) for v in value]
+        return [_round_floats(v) for v in value]
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
@@ -156,7 +159,7 @@ class _Clients:
     """The data of the latest pieces; the next often have the same."""
 
     def __init__(self) -> None:
-        self.key: tuple[Any, ...] | None = None
+        self.key: tuple[str, int, bool] | None = None
         self.data: FederatedDataset | None = None
 
     def of(self, piece: Piece) -> FederatedDataset:
@@ -175,20 +178,20 @@ class _Pace:
         self.spent: dict[str, tuple[float, float]] = {}
 
     def done(self, piece: Piece, seconds: float) -> None:
-        """A piece is finished."""
+        """Record a finished piece."""
         self.todo.remove(piece)
         before = self.spent.get(_kind(piece), (0.0, 0.0))
         self.spent[_kind(piece)] = (before[0] + seconds, before[1] + _work(piece))
 
     def left(self) -> str:
-        """In words; nothing until there is something to go by."""
+        """Return the time left in words; empty until a piece is finished."""
         if not self.spent:
             return ""
         seconds = sum(self._rate(_kind(piece)) * _work(piece) for piece in self.todo)
         return f", about {max(1, round(seconds / 60))} min left"
 
     def _rate(self, kind: str) -> float:
-        """Of this kind of data, or of all if none is done yet."""
+        """Return seconds per unit of work on this kind of data, or on all if none is done yet."""
         spent = [self.spent[kind]] if kind in self.spent else list(self.spent.values())
         return sum(s for s, _ in spent) / sum(w for _, w in spent)
 

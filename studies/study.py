@@ -16,9 +16,9 @@ from headstart._experiments.configuration import Experiment
 from headstart.report import Panel
 
 ADDED_LATER = (("algorithm", "same_batch", False),)
-"""Options younger than stored results, with the value at which everything is as it was."""
+"""Options that stored results do not have yet, with the value that changes nothing."""
 Record = Mapping[str, Any]
-"""What is kept of a finished piece, see :func:`studies.runner.kept`."""
+"""What is stored of a finished piece, see :func:`studies.runner.summarize_run`."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Piece:
     tuning: bool = False
     """Whether to use the training splits alone, split again."""
     diagnosed_against: Experiment | None = None
-    """If given, the experiment is not carried out but diagnosed, with this baseline."""
+    """If given, the experiment is diagnosed against this baseline instead of run."""
 
     @property
     def seed(self) -> int:
@@ -57,7 +57,7 @@ class Piece:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        """For progress."""
+        """Return the name of the piece, for progress."""
         return f"{self.cell}, seed {self.seed}"
 
 
@@ -92,7 +92,7 @@ class Study(Protocol):
     """Studies whose results this one uses: their cells come as ``study:cell``."""
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """All pieces known so far; some depend on the results of others (a tuned step size)."""
+        """Return all pieces known so far; some depend on other results (a tuned step size)."""
 
     def section(self, records: Sequence[Record]) -> Section:
-        """What the stored results say."""
+        """Return the section for the stored results."""

@@ -59,7 +59,7 @@ def test_resolving_twice_changes_nothing_and_builds_the_same(partition: str) -> 
         ({"source": "digits", "path": "x"}, "data.source='digits' and data.path='x' exclude"),
         ({"path": " "}, "data.path is empty"),
         ({"partition": "shard"}, "data.partition='shard' is not known; did you mean shards"),
-        ({"partition": "natural"}, "data.partition='natural': digits does not say whose"),
+        ({"partition": "natural"}, "data.partition='natural': digits does not name the client"),
         ({"partition": "iid", "alpha": 1.0}, "data.alpha is not an option of partition 'iid'"),
         ({"partition": "iid", "clints": 4}, "data.clints is not an option; did you mean client"),
         ({"clients": 1}, "data.clients=1 must be at least 2"),

@@ -152,7 +152,7 @@ def test_no_connection_is_one_line_with_all_that_is_missing(root: Path) -> None:
         downloads.read(missing)
     text = str(error.value)
     assert text.startswith("f.txt.gz, g.txt.gz not found") and "no connection" in text
-    assert text.endswith(f"put what is missing into {root / 'data/here'}")
+    assert text.endswith(f"put the missing files into {root / 'data/here'}")
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(

@@ -165,7 +165,7 @@ def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
 
 
 def test_natural_needs_owners() -> None:
-    with pytest.raises(ConfigError, match="does not say whose"):
+    with pytest.raises(ConfigError, match="does not name the client of each"):
         pool().split(natural())
 
 

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from headstart._cli.diagnose import _show as show
 from headstart._cli.main import app
-from headstart._diagnosis import Diagnosis, diagnose, reading_of
+from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._diagnosis.diagnosis_page import (
     diagnosis_page,
     gammas_table,
-    order_of,
+    order_by_similarity,
     write_diagnosis,
 )
-from headstart._diagnosis.measuring import some_clients
+from headstart._diagnosis.measuring import choose_clients
 from headstart._diagnosis.pilot import Pilot, gain
 from headstart._experiments.configuration import Experiment
 from headstart.data import FederatedDataset, Schema, from_clients
@@ -113,11 +113,11 @@ def test_clients_that_differ_in_more_than_labels_are_told_so(
     other = diagnose(experiment, data=opposite_rules(), rounds=1, repetitions=2)
     part = other.label_part
     assert part is not None and part.gamma_G > part.bound_G
-    reading = reading_of(other)
-    assert sum(says in sentence for sentence in reading.sentences) == 1
-    show(other, reading)
+    assessment = assess_diagnosis(other)
+    assert sum(says in sentence for sentence in assessment.sentences) == 1
+    show(other, assessment)
     assert says in " ".join(capsys.readouterr().out.split())
-    page = write_diagnosis(other, reading, "headstart diagnose", tmp_path / "out")
+    page = write_diagnosis(other, assessment, "headstart diagnose", tmp_path / "out")
     assert says in page.read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "out/diagnosis.json").read_text(encoding="utf-8"))
     assert stored["label_premise"]["bound_applies"] is False
@@ -125,7 +125,7 @@ def test_clients_that_differ_in_more_than_labels_are_told_so(
     table = gammas_table(other)
     assert [row[0] for row in table.rows][3] == "labels allow at most (does not apply)"
     assert says in table.note and says not in gammas_table(found).note
-    assert not any(says in sentence for sentence in reading_of(found).sentences)
+    assert not any(says in sentence for sentence in assess_diagnosis(found).sentences)
 
 
 def test_only_the_label_bound_is_called_one(found: Diagnosis) -> None:
@@ -141,7 +141,7 @@ def test_chance_alone_above_the_label_bound_is_called_chance(found: Diagnosis) -
     assert found.label_part is not None
     part = replace(found.label_part, bound_G=0.5 * found.label_part.gamma_G)
     assert not part.bound_applies
-    sentences = " ".join(reading_of(replace(found, label_part=part)).sentences)
+    sentences = " ".join(assess_diagnosis(replace(found, label_part=part)).sentences)
     assert "differ in more than their labels, if only by chance" in sentences
 
 
@@ -176,27 +176,27 @@ def with_pilot(found: Diagnosis, common: float, updated: float, meta: float) -> 
 def test_the_reading_follows_the_pilot(
     found: Diagnosis, accuracies: tuple[float, float, float], recommendation: str, words: str
 ) -> None:
-    reading = reading_of(with_pilot(found, *accuracies))
-    assert reading.recommendation == recommendation
-    assert words in " ".join(reading.sentences)
-    assert "Clients differ in their labels: 100 %" in " ".join(reading.sentences)
+    assessment = assess_diagnosis(with_pilot(found, *accuracies))
+    assert assessment.recommendation == recommendation
+    assert words in " ".join(assessment.sentences)
+    assert "Clients differ in their labels: 100 %" in " ".join(assessment.sentences)
 
 
 def test_many_clients_are_sampled(experiment: Experiment) -> None:
     data = experiment.build_data()
-    some = some_clients(data, 3, seed=1)
+    some = choose_clients(data, 3, seed=1)
     assert some.clients == some.known_clients == 3
     chosen = [int(name) for name in some.names or []]
     for place, client in enumerate(chosen):
         np.testing.assert_array_equal(some.client(place).x_train, data.client(client).x_train)
         np.testing.assert_array_equal(some.client(place).y_test, data.client(client).y_test)
-    assert some_clients(data, 8, seed=1).known_clients == 8
+    assert choose_clients(data, 8, seed=1).known_clients == 8
 
 
 def test_clients_that_are_alike_stand_side_by_side() -> None:
     place = np.array([0.0, 10.0, 0.1, 10.1])
     apart = np.abs(place[:, None] - place)
-    order = order_of(Distances(np.arange(4), apart, place, "by hand", place)).tolist()
+    order = order_by_similarity(Distances(np.arange(4), apart, place, "by hand", place)).tolist()
     assert {frozenset(order[:2]), frozenset(order[2:])} == {frozenset((0, 2)), frozenset((1, 3))}
 
 
@@ -206,7 +206,7 @@ def _parts(section: PageSection | Chart) -> list[Any]:
 
 
 def test_the_page_has_every_part(found: Diagnosis) -> None:
-    page = diagnosis_page(found, reading_of(found), "headstart diagnose")
+    page = diagnosis_page(found, assess_diagnosis(found), "headstart diagnose")
     sections = {section.title: section for section in page.sections}
     tables = [part for part in _parts(sections["Results"]) if isinstance(part, Table)]
     assert [table.title for table in tables][-1] == "Pilot"
@@ -255,7 +255,7 @@ def test_one_client_cannot_be_compared(experiment: Experiment) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_page_opens_without_complaints(chromium: str, found: Diagnosis, tmp_path: Path) -> None:
-    page = write_diagnosis(found, reading_of(found), "headstart diagnose", tmp_path / "out")
+    page = write_diagnosis(found, assess_diagnosis(found), "headstart diagnose", tmp_path / "out")
     dom, log = browse(chromium, page, tmp_path / "profile", "--dump-dom")
     assert complaints(log) == []
     assert dom.count('class="panel js-plotly-plot"') == 3 and "heatmaplayer" in dom

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headstart._experiments.configuration import Experiment
-from headstart._experiments.search import Trial, search, settings
+from headstart._experiments.search import Trial, candidate_settings, search
 from headstart.errors import ConfigError, DivergedError
 
 TABLE: dict[str, Any] = {
@@ -64,7 +64,7 @@ def test_a_setting_that_learns_nothing_is_not_chosen() -> None:
 
 
 def test_what_is_tried() -> None:
-    tried = settings(adapt_steps=3)
+    tried = candidate_settings(adapt_steps=3)
     assert {t["inner_steps"] for t in tried} == {1, 3}
     assert len({tuple(t.items()) for t in tried}) == len(tried)
 

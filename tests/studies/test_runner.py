@@ -12,7 +12,7 @@ import pytest
 from headstart._experiments import Listener
 from headstart._experiments.configuration import Experiment
 from headstart.errors import InputError
-from studies import Results, carry_out
+from studies import Results, run_study
 from studies.study import Piece, Record, Section
 from studies.tuning import TUNING_SEED, Contender
 
@@ -75,7 +75,7 @@ class Stop(Listener):
 
 def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path: Path) -> None:
     whole = Results(tmp_path / "whole", "small")
-    assert carry_out(Small(), whole, tmp_path / "a", seeds=range(2)) == 4
+    assert run_study(Small(), whole, tmp_path / "a", seeds=range(2)) == 4
 
     said: list[str] = []
 
@@ -84,18 +84,18 @@ def test_an_interrupted_study_goes_on_and_ends_with_the_same_numbers(tmp_path: P
 
     with pytest.raises(KeyboardInterrupt):
         cut = Results(tmp_path / "cut", "small")
-        carry_out(Small(), cut, tmp_path / "b", seeds=range(2), listener=listener)
+        run_study(Small(), cut, tmp_path / "b", seeds=range(2), listener=listener)
     cut = Results(tmp_path / "cut", "small")
     assert [(r["cell"], r["seed"]) for r in cut.records] == [("rate/0.1", 0), ("rate/0.3", 0)]
-    assert carry_out(Small(), cut, tmp_path / "b", seeds=range(2), say=said.append) == 2
+    assert run_study(Small(), cut, tmp_path / "b", seeds=range(2), say=said.append) == 2
     assert said[0] == "small: 1 of 2, rate/0.1, seed 1" and "left" in said[1]
     assert list(map(without_times, cut.records)) == list(map(without_times, whole.records))
-    assert carry_out(Small(), cut, tmp_path / "b", seeds=range(2)) == 0
+    assert run_study(Small(), cut, tmp_path / "b", seeds=range(2)) == 0
 
 
 def test_what_is_kept_says_how_it_was_made(tmp_path: Path) -> None:
     results = Results(tmp_path, "small")
-    carry_out(Small(), results, tmp_path / "runs", seeds=[3])
+    run_study(Small(), results, tmp_path / "runs", seeds=[3])
     first, second = results.records
     assert first["config"]["seed"] == 3 and first["config"]["algorithm"]["local_lr"] == 0.1
     assert first["host"]["versions"]["jax"] and first["data_digest"] == second["data_digest"]
@@ -109,8 +109,8 @@ def test_what_is_kept_says_how_it_was_made(tmp_path: Path) -> None:
 
 def test_other_settings_are_run_anew_and_replace_the_old_result(tmp_path: Path) -> None:
     results = Results(tmp_path, "small")
-    carry_out(Small(), results, tmp_path / "a", seeds=[0])
-    assert carry_out(Small(rounds=4), results, tmp_path / "a", seeds=[0]) == 2
+    run_study(Small(), results, tmp_path / "a", seeds=[0])
+    assert run_study(Small(rounds=4), results, tmp_path / "a", seeds=[0]) == 2
     assert [r["config"]["rounds"] for r in Results(tmp_path, "small").records] == [4, 4]
 
 
@@ -139,7 +139,7 @@ class Tuned(Small):
 
 def test_tries_are_made_on_training_data_only_and_the_best_one_is_used(tmp_path: Path) -> None:
     results = Results(tmp_path, "tuned")
-    assert carry_out(Tuned(), results, tmp_path / "runs", seeds=range(2)) == 4
+    assert run_study(Tuned(), results, tmp_path / "runs", seeds=range(2)) == 4
     by_cell = {(r["cell"], r["seed"]): r for r in results.records}
     assert "diverged" in by_cell["best/try-1", TUNING_SEED]
     assert by_cell["best", 0]["config"]["algorithm"]["local_lr"] == 0.2
@@ -150,7 +150,7 @@ def test_tries_are_made_on_training_data_only_and_the_best_one_is_used(tmp_path:
 
 def test_tries_made_with_other_settings_choose_nothing(tmp_path: Path) -> None:
     results = Results(tmp_path, "tuned")
-    carry_out(Tuned(), results, tmp_path / "runs", seeds=[0])
+    run_study(Tuned(), results, tmp_path / "runs", seeds=[0])
     other = Contender("best", "best", TABLE["algorithm"], [{"local_lr": 0.1}, {"local_lr": 0.3}])
     pieces = other.pieces(TABLE, [0], False, results.records)
     assert [piece.cell for piece in pieces] == ["best/try-1", "best/try-2"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from studies import STUDIES, Results, build_page, carry_out
+from studies import STUDIES, Results, build_page, run_study
 from studies.seed_statistics import after, mean, records_of_cell
 
 IN_EVERY_RUN = "generalized-fig1"
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_quick_study_runs_learns_and_makes_its_page(name: str, folder: Path) -> None:
     study, results = STUDIES[name], Results(folder, name)
-    assert carry_out(study, results, folder / "runs" / name, seeds=range(2), quick=True) > 0
+    assert run_study(study, results, folder / "runs" / name, seeds=range(2), quick=True) > 0
     for cell, expected in MEASURED[name].items():
         found = mean(results.records, cell)
         assert found is not None and found.mean == pytest.approx(expected, abs=NEAR), cell

@@ -360,7 +360,8 @@ class KeepsOutside(Right):
         (StoredKey, "init: the state holds a random key, iterate; use the keys that every"),
         (NoLoss, "client_update: info has no loss; add"),
         (ManyLosses, "client_update: info['loss'] has shape (2,); record scalars only"),
-        (FlatUpdate, "client_update: the update is not built like the model that was sent"),
+        (FlatUpdate, "client_update: the update does not have the structure of the model that was "
+         "sent"),
         (WideUpdate, "leaf layers.0.weight has shape (1, 4, 4) instead of (4, 4); reply with the "
          "difference between the client's model and sent.params"),
         (PlainTuple, "client_update: replied with a tuple of 3; return Reply("),
@@ -381,15 +382,15 @@ class KeepsOutside(Right):
          "products, which count 2 each)"),
         (Overflowing, "client_update: reply.update.layers.0.weight is not finite on small"),
         (Branching, "server_update: raised TracerBoolConversionError: Attempted boolean"),
-        (Branching, "use jnp.where in place of if"),
+        (Branching, "use jnp.where instead of if"),
         (TextOption, "options: style='plain' is not a number, and JAX cannot trace it; declare it "
          "with style: … = eqx.field(static=True"),
         (TracedCount, "options: repeats=2 is traced, so it cannot decide what is compiled"),
-        (WrongAnnotation, "options: written to a file and read again they are refused: "
+        (WrongAnnotation, "options: they are refused after being written to a file: "
          "ConfigError: algorithm.share=0.5 does not fit"),
         (NotFinal, "class: it is not final; write @final"),
         (Undocumented, "class: it has no docstring"),
-        (Undocumented, "name: is 'Not A Name'; set name: ClassVar[str] to a word"),
+        (Undocumented, "name: is 'Not A Name'; set name: ClassVar[str] to lower-case"),
         (CountsCalls, "rounds: the compiled engine and plain loops differ by"),
         (KeepsOutside, "rounds: 4 rounds in pieces of 1, 2, 1 differ from 4 rounds at once, so a "
          "run cannot be resumed; keep everything"),
@@ -482,7 +483,7 @@ def test_differences_of_trees_are_named() -> None:
     assert describe_difference(tree, {**tree, "a": jnp.zeros(2, int)}).endswith(
         "int32 instead of float32"
     )
-    assert "is built as" in describe_difference(tree, {**tree, "b": [jnp.zeros(())]})
+    assert "its structure is" in describe_difference(tree, {**tree, "b": [jnp.zeros(())]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -609,18 +610,20 @@ class NoApply:
         (WithNumber, "init: parameter rate is a float; parameters are arrays"),
         (Empty, "init: it gives no parameters"),
         (Infinite, "init: parameter w is not finite"),
-        (Unseeded, "init: equal keys give other parameters; take all randomness from the key"),
+        (Unseeded, "init: equal keys give different parameters; take all randomness from the "
+         "key"),
         (Refusing, "init: it refuses data of shape (6,), outputs 3, vocabulary 0: images only; "
          "call check_model(model, schema)"),
         (Failing, "init: raised KeyError: 'height'"),
         (Transposed, "apply: 4 examples of shape (6,) give (3, 4); return an array of shape "
          "(4, 3)"),
-        (NotANumber, "apply: outputs of the first parameters are not finite"),
+        (NotANumber, "apply: outputs of the initial parameters are not finite"),
         (BatchNorm, "apply: the output for an example depends on the others in its batch; use "
          "layer or group"),
         (PythonBranch, "apply under jax.jit: raised TracerBoolConversionError"),
-        (Noisy, "apply under jax.jit: the compiled function gives other outputs"),
-        (Unmapped, "apply under jax.vmap: several clients' models at once give other outputs"),
+        (Noisy, "apply under jax.jit: the compiled function gives different outputs"),
+        (Unmapped, "apply under jax.vmap: several clients' models at once give different "
+         "outputs"),
         (Rounded, "gradient: it is zero in every parameter"),
         (Root, "gradient: the gradient in w is not finite; look for square roots"),
         (Kinked, "second derivative: the Hessian-vector product in w is not finite"),

@@ -50,19 +50,19 @@ def compare(
       headstart compare mnist.toml --algorithms fedavg,per-fedavg,local,apfl --seeds 3
     """
     from headstart._experiments.comparison import compare_experiments
-    from headstart._experiments.progress import stage
+    from headstart._experiments.progress import open_display
     from headstart.errors import DivergedError
     from headstart.records import next_free
 
     plans = _load_plans(experiments or [], algorithms, settings or [])
     folder = out or next_free(Path("runs"), "comparison")
-    with stage() as shown:
+    with open_display() as display:
         record = compare_experiments(
             plans,
             range(plans[0].seed, plans[0].seed + seeds),
             folder,
             baseline=baseline,
-            listener=lambda label, seed: shown.listener(f"{label}, seed {seed}", brief=True),
+            listener=lambda label, seed: display.listener(f"{label}, seed {seed}", brief=True),
         )
     if page:
         from headstart.report import make_report

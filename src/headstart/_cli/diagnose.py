@@ -12,7 +12,7 @@ import typer
 from headstart._cli.shared_options import Json, Out, Settings
 
 if TYPE_CHECKING:
-    from headstart._diagnosis import Diagnosis, Reading
+    from headstart._diagnosis import Assessment, Diagnosis
     from headstart._experiments.configuration import Experiment
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3)
@@ -59,11 +59,11 @@ def diagnose(
 
       headstart diagnose patients.csv --set data.client=hospital --set data.label=disease
     """
+    from headstart._diagnosis import assess_diagnosis
     from headstart._diagnosis import diagnose as run_diagnosis
-    from headstart._diagnosis import reading_of
     from headstart._diagnosis.diagnosis_page import write_diagnosis
     from headstart._experiments import load_experiment
-    from headstart._experiments.progress import stage
+    from headstart._experiments.progress import open_display
     from headstart.errors import OutputError
     from headstart.records import next_free
 
@@ -72,19 +72,19 @@ def diagnose(
     baseline_experiment = None if baseline is None else load_experiment(baseline, [], seed=seed)
     experiment, tries = _choose_experiment(target, settings or [], seed)
     name = experiment.data.get("source") or Path(str(experiment.data.get("path"))).stem
-    with stage() as shown:
+    with open_display() as display:
         diagnosis = run_diagnosis(
             experiment, baseline=baseline_experiment, tries=tries, rounds=rounds,
-            repetitions=repetitions, say=shown.say,
-            listener=lambda label: shown.listener(label, brief=True),
+            repetitions=repetitions, say=display.say,
+            listener=lambda label: display.listener(label, brief=True),
         )  # fmt: skip
-    reading = reading_of(diagnosis)
+    assessment = assess_diagnosis(diagnosis)
     folder = out or next_free(Path("runs"), f"{name}-diagnosis")
-    page = write_diagnosis(diagnosis, reading, _command(), folder)
+    page = write_diagnosis(diagnosis, assessment, _command(), folder)
     if as_json:
         typer.echo((folder / "diagnosis.json").read_text(encoding="utf-8").rstrip())
         return
-    _show(diagnosis, reading)
+    _show(diagnosis, assessment)
     typer.echo(f"page: {page}")
 
 
@@ -124,7 +124,7 @@ def _command() -> str:
     return shlex.join(["headstart", *sys.argv[1:]])
 
 
-def _show(diagnosis: Diagnosis, reading: Reading) -> None:
+def _show(diagnosis: Diagnosis, assessment: Assessment) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -146,8 +146,8 @@ def _show(diagnosis: Diagnosis, reading: Reading) -> None:
         for row in cells.rows:
             table.add_row(*row)
         console.print(table)
-    console.print(reading.title, style="bold")
-    for sentence in reading.sentences:
+    console.print(assessment.title, style="bold")
+    for sentence in assessment.sentences:
         console.print(f"- {sentence}")
     console.print(
         f"cost: {diagnosis.pilot.gradient_evaluations:,} gradient evaluations in the pilot, "

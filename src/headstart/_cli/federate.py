@@ -322,7 +322,7 @@ def _format_bytes(count: float) -> str:
 
 @contextmanager
 def _advise_to_resume(command: str, run: Path) -> Iterator[None]:
-    """When a run is stopped, say how to resume it."""
+    """Say how to resume a run that is stopped inside the block."""
     from headstart.flower._federation_errors import FederationError
     from headstart.records._checkpoint import checkpoint_files
 

@@ -66,7 +66,7 @@ def plan(
     (successive halving), and the winner is written as an experiment file.
     """
     from headstart._experiments import load_experiment
-    from headstart._experiments.trajectory import models_on_the_way
+    from headstart._experiments.trajectory import sample_trajectory
     from headstart.errors import ConfigError
     from headstart.options import require_positive
     from headstart.theory._estimation import compute_mean_loss, estimate_constants
@@ -87,7 +87,7 @@ def plan(
     inner_steps = max(1, options.get("inner_steps", 1))
     data = chosen.build_data()
     report_training = _progress_printer("training")
-    models = models_on_the_way(chosen, data, rounds=rounds, count=points, progress=report_training)
+    models = sample_trajectory(chosen, data, rounds=rounds, count=points, progress=report_training)
     model = chosen.build_model()
     objective = chosen.build_objective(model, data.schema)
     estimate = estimate_constants(
@@ -110,7 +110,7 @@ def plan(
 
 def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
     from headstart._atomic_files import write_text
-    from headstart._experiments.search import search, shortened
+    from headstart._experiments.search import format_options, search
     from headstart.errors import OutputError
 
     if out.exists():
@@ -130,7 +130,9 @@ def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) 
     metric = result.metric
     what = "" if metric.is_share else f"{metric.word} "
     for cost, value, options in frontier:
-        typer.echo(f"  {cost:>10,} gradients  {what}{metric.text(value):>7}  {shortened(options)}")
+        typer.echo(
+            f"  {cost:>10,} gradients  {what}{metric.text(value):>7}  {format_options(options)}"
+        )
     typer.echo(f"{result.spent:,} gradient evaluations spent; the best setting is in {out}")
     typer.echo(f"next: headstart run {out}")
 

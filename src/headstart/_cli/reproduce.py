@@ -90,18 +90,18 @@ def _import_studies_folder() -> None:
 
 
 def _run(study: Study, results: Path, work: Path, seeds: int, quick: bool) -> None:
-    from headstart._experiments.progress import stage
-    from studies import Results, carry_out
+    from headstart._experiments.progress import open_display
+    from studies import Results, run_study
 
-    with stage() as shown:
-        done = carry_out(
+    with open_display() as display:
+        done = run_study(
             study,
             Results.of_study(results, study),
             work,
             seeds=range(seeds),
             quick=quick,
-            listener=lambda label: shown.listener(label, brief=True),
-            say=shown.say,
+            listener=lambda label: display.listener(label, brief=True),
+            say=display.say,
         )
     if not done:
         print(f"{study.name}: all runs were finished already", file=sys.stderr)

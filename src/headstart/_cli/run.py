@@ -53,7 +53,7 @@ def run(
     """
     from headstart._experiments import load_experiment, run_experiment
     from headstart._experiments.configuration import read_experiment
-    from headstart._experiments.progress import stage
+    from headstart._experiments.progress import open_display
     from headstart.errors import ConfigError, ProcessLostError
     from headstart.machine import Joining, is_leader, join, use_cores
     from headstart.records import next_free
@@ -88,9 +88,9 @@ def run(
         if not is_leader():
             run_experiment(plan, folder, resume=resume, layout=layout)
             return
-        with stage() as shown:
+        with open_display() as display:
             result = run_experiment(
-                plan, folder, resume=resume, layout=layout, listener=shown.listener()
+                plan, folder, resume=resume, layout=layout, listener=display.listener()
             )
     except RuntimeError as error:
         if coordinator is None:
@@ -105,7 +105,7 @@ def run(
         typer.echo(f"interrupted; resume with: headstart run --resume --out {folder}", err=True)
         raise typer.Exit(130) from None
     if plan.evaluation.gradient_norm:
-        from headstart._diagnosis.promise import write_theory_bound
+        from headstart._diagnosis.guarantee import write_theory_bound
 
         typer.echo("estimating the theory's constants for the bound", err=True)
         write_theory_bound(plan, plan.build_data(), result, folder)

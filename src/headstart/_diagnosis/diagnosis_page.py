@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from headstart._atomic_files import write_text
-from headstart._diagnosis.measuring import Diagnosis, distance_facts
+from headstart._diagnosis.assessment import Assessment, explain_label_bound
+from headstart._diagnosis.measuring import Diagnosis, summarize_distances
 from headstart._diagnosis.pilot import Pilot
-from headstart._diagnosis.reading import Reading, more_than_labels
 from headstart._metric import DASH
 from headstart.heterogeneity import Distances
+from headstart.records._base import JsonTable
 from headstart.report import (
     Axis,
     Chart,
@@ -43,25 +43,27 @@ FARTHEST = 10
 GAMMAS = ("gamma_G", "gamma_H")
 
 
-def write_diagnosis(diagnosis: Diagnosis, reading: Reading, command: str, folder: Path) -> Path:
+def write_diagnosis(
+    diagnosis: Diagnosis, assessment: Assessment, command: str, folder: Path
+) -> Path:
     """Write ``report.html``, figures as PNG and SVG, and the numbers as ``diagnosis.json``."""
     table = {
-        "recommendation": reading.recommendation,
-        "reading": [reading.title, *reading.sentences],
+        "recommendation": assessment.recommendation,
+        "reading": [assessment.title, *assessment.sentences],
         **diagnosis.to_table(),
     }
     write_text(folder / "diagnosis.json", json.dumps(table, indent=2, ensure_ascii=False) + "\n")
-    return write_page(diagnosis_page(diagnosis, reading, command), folder / "report.html")
+    return write_page(diagnosis_page(diagnosis, assessment, command), folder / "report.html")
 
 
-def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page:
+def diagnosis_page(diagnosis: Diagnosis, assessment: Assessment, command: str) -> Page:
     """Return the page of a diagnosis."""
     about = diagnosis.about
     return Page(
         title="Would personalisation pay here?",
         subtitle=f"{about['description']} · {about['known_clients']:,} clients in training · "
         f"{_labels(about)}",
-        headline=[reading.title, *reading.sentences],
+        headline=[assessment.title, *assessment.sentences],
         sections=[
             PageSection(
                 "Results",
@@ -76,7 +78,7 @@ def diagnosis_page(diagnosis: Diagnosis, reading: Reading, command: str) -> Page
             labels_chart(diagnosis),
             gains_chart(diagnosis),
             PageSection("Clients to look at", [farthest_table(diagnosis)]),
-            PageSection("What to do next", next_commands(reading)),
+            PageSection("What to do next", next_commands(assessment)),
             PageSection("How to read this page", [WORDS]),
             PageSection(
                 "How it was made", [Details("Cost and command", facts=facts(diagnosis, command))]
@@ -97,7 +99,7 @@ def facts(diagnosis: Diagnosis, command: str) -> list[tuple[str, str]]:
     ]
 
 
-def _labels(about: Mapping[str, Any]) -> str:
+def _labels(about: JsonTable) -> str:
     """Say how many classes or labels there are, or that labels are numbers."""
     kind = next((kind for kind in ("classes", "labels") if kind in about), None)
     return "numbers to predict" if kind is None else f"{about[kind]} {kind}"
@@ -135,7 +137,7 @@ def distances_table(diagnosis: Diagnosis) -> Table:
     rows = []
     for name, distances in (("labels (total variation)", diagnosis.labels),
                             ("examples (Wasserstein)", diagnosis.examples)):  # fmt: skip
-        facts = distance_facts(distances)
+        facts = summarize_distances(distances)
         rows.append([name, f"{facts['mean']:.3g}", f"{facts['by_chance']:.3g}",
                      f"{100 * facts['share_beyond_chance']:.0f} %", facts["how"]])  # fmt: skip
     head = ["distance to the mean", "mean", "by chance up to", "clients beyond chance", "how"]
@@ -181,7 +183,7 @@ def _about_labels(diagnosis: Diagnosis) -> list[str]:
         f"{part.B:.3g} the largest gradient of an example; TV and B are those of the "
         f"{part.examples:,} examples that γ_G is measured on; for all training data B is a lower "
         "estimate.",
-        *(more_than_labels(part) or [
+        *(explain_label_bound(part) or [
             f"Labels explain {100 * part.share_explained:.0f} % of γ_G², and chance may explain "
             "the rest."]),
     ]  # fmt: skip
@@ -192,11 +194,12 @@ def pilot_table(diagnosis: Diagnosis) -> Table:
     pilot = diagnosis.pilot
     steps = f"{pilot.adapt_steps} step{'s' * (pilot.adapt_steps != 1)} on own data"
     rows = [
-        ["FedAvg as it is", pilot.text(pilot.common), DASH, _steps_of(pilot.options["fedavg"])],
+        ["FedAvg as it is", pilot.text(pilot.common), DASH,
+         _format_step_sizes(pilot.options["fedavg"])],
         [f"FedAvg, {steps}", pilot.text(pilot.updated), f"{pilot.of_updating}",
-         _steps_of(pilot.options["fedavg"])],
+         _format_step_sizes(pilot.options["fedavg"])],
         [f"Per-FedAvg, {steps}", pilot.text(pilot.meta), f"{pilot.of_meta_learning}",
-         _steps_of(pilot.options["per-fedavg"])],
+         _format_step_sizes(pilot.options["per-fedavg"])],
     ]  # fmt: skip
     note = (
         f"{pilot.rounds} rounds, {len(pilot.meta)} repetitions; mean over clients. Gain: how much "
@@ -227,7 +230,7 @@ def _in_unit(diagnosis: Diagnosis) -> str:
     return f", in {_unit(diagnosis)}"
 
 
-def _steps_of(options: Any) -> str:
+def _format_step_sizes(options: JsonTable) -> str:
     return f"α = {options['inner_lr']:g}, β = {options['local_lr']:g}, τ = {options['local_steps']}"
 
 
@@ -253,9 +256,9 @@ def farthest_table(diagnosis: Diagnosis) -> Table:
     return Table("Farthest from the mean", head, rows, note)
 
 
-def next_commands(reading: Reading) -> list[Command]:
+def next_commands(assessment: Assessment) -> list[Command]:
     """Return what to do with the recommendation."""
-    name = "per-fedavg" if reading.recommendation == "per-fedavg" else "fedavg"
+    name = "per-fedavg" if assessment.recommendation == "per-fedavg" else "fedavg"
     return [
         Command("Train as recommended",
                 [f"headstart run EXPERIMENT.toml --set algorithm.name={name}"]),
@@ -284,10 +287,10 @@ def distances_chart(diagnosis: Diagnosis) -> Chart:
 
 def labels_chart(diagnosis: Diagnosis) -> Chart:
     """Return a heat map of label shares, clients in the order of their distances."""
-    order = diagnosis.labels.clients[order_of(diagnosis.labels)]
+    order = diagnosis.labels.clients[order_by_similarity(diagnosis.labels)]
     classes = [shorten(name, 14) for name in diagnosis.class_names]
     panel = _heat_panel(
-        diagnosis.label_shares[order], "class", classes, _names(diagnosis, order), "share"
+        diagnosis.label_shares[order], "class", classes, _client_names(diagnosis, order), "share"
     )
     return Chart(
         "classes",
@@ -300,7 +303,7 @@ def labels_chart(diagnosis: Diagnosis) -> Chart:
 def gains_chart(diagnosis: Diagnosis) -> Chart:
     """Return a dot per client: its gain by own steps, and by meta-learning on top."""
     unit, (own, meta) = _unit(diagnosis), _gains(diagnosis.pilot)
-    names = _names(diagnosis, np.arange(len(own)))
+    names = _client_names(diagnosis, np.arange(len(own)))
     hovers = [
         [f"client {name}", f"own steps {_signed(diagnosis, x)}",
          f"meta-learning {_signed(diagnosis, y)}"]
@@ -324,7 +327,7 @@ def gains_chart(diagnosis: Diagnosis) -> Chart:
     )
 
 
-def order_of(distances: Distances) -> np.ndarray:
+def order_by_similarity(distances: Distances) -> np.ndarray:
     """Return places of at most 50 clients, similar ones adjacent (hierarchical clustering)."""
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
@@ -337,8 +340,8 @@ def order_of(distances: Distances) -> np.ndarray:
 
 
 def _distances_panel(diagnosis: Diagnosis, distances: Distances, measure: str, title: str) -> Panel:
-    order = order_of(distances)
-    names = _names(diagnosis, distances.clients[order])
+    order = order_by_similarity(distances)
+    names = _client_names(diagnosis, distances.clients[order])
     values = distances.pairwise[np.ix_(order, order)].copy()
     np.fill_diagonal(values, np.nan)  # distances of 0 to itself would only widen the scale
     return _heat_panel(values, "client", names, names, measure, title)
@@ -367,5 +370,5 @@ def _heat_panel(
     )
 
 
-def _names(diagnosis: Diagnosis, clients: np.ndarray) -> list[str]:
+def _client_names(diagnosis: Diagnosis, clients: np.ndarray) -> list[str]:
     return [shorten(str(diagnosis.names[int(client)]), 14) for client in clients]

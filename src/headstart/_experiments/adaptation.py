@@ -1,4 +1,4 @@
-"""One client's own model, by one compiled program for all clients of a run."""
+"""Adapt the shared model to one client, with one compiled program for all clients of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headstart.errors import DivergedError
 from headstart.trees import Tree, all_finite
 
 
-def adapted_model(
+def adapt_model(
     algorithm: Algorithm,
     objective: TaskObjective,
     parts: ModelParts | None,
@@ -29,15 +29,15 @@ def adapted_model(
     key: PRNGKeyArray,
     steps: int,
 ) -> Tree:
-    """The client's parameters after ``steps`` adaptation steps on all the examples.
+    """Return the client's parameters after ``steps`` adaptation steps on all the examples.
 
-    Rows are filled up to a power of two, so that clients of nearly equal size share one program;
-    batches are drawn from the real rows alone.
+    Rows are padded to a power of two, so that clients of similar size share one program. Batches
+    are drawn from the real rows alone.
     """
     count = len(examples[1])
     task = Task(
         objective,
-        tuple(jnp.asarray(filled_up(np.asarray(array))) for array in examples),
+        tuple(jnp.asarray(pad_to_power_of_two(np.asarray(array))) for array in examples),
         jnp.int32(0),
         jnp.int32(count),
         1 << (count - 1).bit_length(),
@@ -52,14 +52,14 @@ def adapted_model(
     return params
 
 
-def filled_up(array: np.ndarray) -> np.ndarray:
-    """The rows, and copies of the first one up to the next power of two.
+def pad_to_power_of_two(array: np.ndarray) -> np.ndarray:
+    """Return the rows, followed by copies of the first one up to the next power of two.
 
-    >>> filled_up(np.array([7, 8, 9])).tolist()
+    >>> pad_to_power_of_two(np.array([7, 8, 9])).tolist()
     [7, 8, 9, 7]
     """
-    more = (1 << (len(array) - 1).bit_length()) - len(array)
-    return np.concatenate([array, np.repeat(array[:1], more, axis=0)])
+    missing = (1 << (len(array) - 1).bit_length()) - len(array)
+    return np.concatenate([array, np.repeat(array[:1], missing, axis=0)])
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-"""Plausible mistakes in a call from Python, each answered in one clear line."""
+"""Check the arguments of a call from Python; every mistake gets a one-line message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headstart.options import require_at_least
 
 
 def check_arguments(data: object, model: object, algorithm: object, rounds: object) -> None:
-    """Refuse what cannot be trained, with what to give instead."""
+    """Raise an error that says what to give instead if an argument cannot be used."""
     _check_data(data)
     _check_model(model)
     _check_algorithm(algorithm)
@@ -30,7 +30,7 @@ def _check_data(data: object) -> None:
             "data.split(…), for example data.split(hs.data.iid(clients=20))"
         )
     raise DataError(
-        f"data is {_described(data)}; give a FederatedDataset, for example from "
+        f"data is {_describe_type(data)}; give a FederatedDataset, for example from "
         'hs.data.load("digits").split(…), hs.data.read_folder(…).split() or hs.data.from_clients(…)'
     )
 
@@ -56,7 +56,7 @@ def _check_model(model: object) -> None:
         )
     if inspect.isclass(model) or not (hasattr(model, "init") and hasattr(model, "apply")):
         raise ConfigError(
-            f"model is {_described(model)}; give a model with init and apply, such as "
+            f"model is {_describe_type(model)}; give a model with init and apply, such as "
             "hs.models.mlp([80, 60])"
         )
 
@@ -73,11 +73,11 @@ def _check_algorithm(algorithm: object) -> None:
             f"algorithm is the class {algorithm.__name__}; give {algorithm.__name__}()"
         )
     raise ConfigError(
-        f"algorithm is {_described(algorithm)}; give an algorithm, such as hs.PerFedAvg()"
+        f"algorithm is {_describe_type(algorithm)}; give an algorithm, such as hs.PerFedAvg()"
     )
 
 
-def _described(thing: object) -> str:
-    kind = thing if inspect.isclass(thing) else type(thing)
-    article = "the class" if inspect.isclass(thing) else "an object of type"
+def _describe_type(value: object) -> str:
+    kind = value if inspect.isclass(value) else type(value)
+    article = "the class" if inspect.isclass(value) else "an object of type"
     return f"{article} {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")

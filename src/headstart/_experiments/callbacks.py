@@ -1,4 +1,4 @@
-"""Callbacks: what hears of a run's progress, and may end it early."""
+"""Callbacks: follow a run's progress, and end it early."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from headstart.records import Evaluation
 
 
 class Listener:
-    """Hears of a run's progress. This one keeps quiet: inherit from it and write what you need."""
+    """Follows a run's progress. It does nothing itself: override the methods that you need."""
 
     def started(self, done: int, rounds: int) -> None:
-        """Training begins, or is resumed after ``done`` rounds."""
+        """Called when training begins, or is resumed after ``done`` rounds."""
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
-        """Some more rounds are done; ``loss`` is the last one's mean training loss."""
+        """Called after some rounds; ``loss`` is the mean training loss of the last one."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """An evaluation was made: a line of ``metrics.jsonl``."""
+        """Called with every evaluation, a line of ``metrics.jsonl``."""
 
     def note(self, message: str) -> None:
-        """Something the user should know."""
+        """Called with a message for the user."""
 
     def stops(self) -> str | None:
-        """Asked after every evaluation: why the run should end now, or None."""
+        """Return why the run should end now, or None; called after every evaluation."""
         return None
 
 
@@ -36,36 +36,36 @@ class Listeners(Listener):
         self.listeners = list(listeners)
 
     def started(self, done: int, rounds: int) -> None:
-        """Tell all."""
+        """Forward to all."""
         for listener in self.listeners:
             listener.started(done, rounds)
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
-        """Tell all."""
+        """Forward to all."""
         for listener in self.listeners:
             listener.advanced(done, rounds, loss)
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Tell all."""
+        """Forward to all."""
         for listener in self.listeners:
             listener.evaluated(evaluation)
 
     def note(self, message: str) -> None:
-        """Tell all."""
+        """Forward to all."""
         for listener in self.listeners:
             listener.note(message)
 
     def stops(self) -> str | None:
-        """The first reason that any of them has."""
+        """Return the first reason that a listener has."""
         return next((why for each in self.listeners if (why := each.stops())), None)
 
 
 class EarlyStopping(Listener):
     """End a run when its primary metric after adaptation has not improved for a while.
 
-    What was trained is kept and evaluated; ``run.summary.stopped_early`` says why. The held-out
-    examples then decide how long is trained: report such a run as tuned on them, or give data from
-    ``data.for_tuning()``.
+    The trained model is kept and evaluated; ``run.summary.stopped_early`` says why it stopped. The
+    held-out examples then decide how long to train: report such a run as tuned on them, or use
+    data from ``data.for_tuning()``.
     """
 
     def __init__(self, patience: int = 5, least: float = 0.0) -> None:
@@ -79,7 +79,7 @@ class EarlyStopping(Listener):
         self._why: str | None = None
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Look at known clients after adaptation."""
+        """Compare the known clients' score after adaptation with the best so far."""
         metric = evaluation.metric
         value = evaluation.known[metric.name].after.mean
         if value is not None and (self.best is None or metric.gain(value, self.best) > self.least):
@@ -90,5 +90,5 @@ class EarlyStopping(Listener):
             self._why = f"{metric.name} did not improve in {self.without} evaluations"
 
     def stops(self) -> str | None:
-        """The reason, once there is one."""
+        """Return the reason, once there is one."""
         return self._why

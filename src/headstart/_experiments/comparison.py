@@ -61,7 +61,7 @@ class Comparison:
     folder: Path | None = None
 
     def __repr__(self) -> str:
-        """The table as text."""
+        """Return the table as text."""
         from rich.console import Console
 
         from headstart.report import comparison_table
@@ -71,7 +71,7 @@ class Comparison:
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        """The table, in a notebook."""
+        """Return the table for a notebook."""
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def report(self) -> Path:

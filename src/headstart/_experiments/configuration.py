@@ -66,7 +66,7 @@ class Kind(NamedTuple, Generic[T]):
 
 
 GIVEN = "given"
-"""The name of what was given from Python and cannot be written down."""
+"""The name of a component that was given from Python and cannot be stored."""
 ALGORITHM = Kind[Algorithm]("algorithm", ALGORITHMS, "per-fedavg", require_subclass(Algorithm))
 MODEL = Kind[Model]("model", MODELS, "mlp", require_methods("init", "apply"))
 STEP = Kind[AggregationStep]("aggregation step", STEPS, "clip", require_subclass(AggregationStep))
@@ -96,7 +96,7 @@ class EvaluationOptions:
         return max(self.curve_steps, self.adapt_steps)
 
     def __post_init__(self) -> None:
-        """Refuse values no run could use."""
+        """Refuse values that no run could use."""
         require_at_least(1, **{"evaluation.every": self.every})
         require_at_least(0, **{"evaluation.adapt_steps": self.adapt_steps})
         require_at_least(0, **{"evaluation.curve_steps": self.curve_steps})
@@ -109,7 +109,7 @@ class Experiment:
     """A whole experiment, checked and with every default filled in."""
 
     label: str = ""
-    """A name for tables; by default made from the algorithm."""
+    """A name for tables; by default derived from the algorithm."""
     seed: int = 0
     rounds: int = 200
     participation: float = 0.5
@@ -126,7 +126,7 @@ class Experiment:
 
     @classmethod
     def from_table(cls, table: Table) -> Experiment:
-        """Check a table as read from a file."""
+        """Check a table, as read from a file, and return its experiment."""
         for name in ("data", "model", "algorithm", "aggregation", "objective"):
             _section(table, name)
         evaluation = build_from_table(
@@ -148,7 +148,7 @@ class Experiment:
         return replace(
             plain,
             label=plain.label or (algorithm.label if algorithm else GIVEN),
-            data=_absolute(dataset_options.resolve_data_options(dict(plain.data))),
+            data=_make_path_absolute(dataset_options.resolve_data_options(dict(plain.data))),
             model=plain.model
             if is_given(plain.model)
             else complete(MODEL, plain.model, build_model(plain.model)),
@@ -166,7 +166,7 @@ class Experiment:
         )
 
     def to_table(self) -> JsonTable:
-        """The table that gives this experiment again."""
+        """Return the table that :meth:`from_table` reads."""
         plain = {k: getattr(self, k) for k in ("label", "seed", "rounds", "participation")}
         sections = {k: dict(getattr(self, k)) for k in ("data", "model", "algorithm")}
         # What is not asked for is not written: folders of earlier versions keep their fingerprint.
@@ -179,44 +179,44 @@ class Experiment:
         return {**plain, **sections, "evaluation": to_table(self.evaluation)}
 
     def to_toml(self) -> str:
-        """The text of ``config.toml``."""
+        """Return the text of ``config.toml``."""
         return "# headstart run THIS-FILE gives the same numbers again\n" + tomli_w.dumps(
             self.to_table()
         )
 
     def build_data(self) -> FederatedDataset:
-        """The data set, split among clients."""
+        """Build the data set, split among clients."""
         return dataset_options.build_dataset(
             dict(self.data), seed=self.seed, target=find_target(self.objective)
         )
 
     def build_objective(self, model: Model, schema: Schema) -> Objective:
-        """Loss and metrics of the model on data with this schema."""
+        """Build loss and metrics of the model on data with this schema."""
         return make_objective(model, schema, self.objective)
 
     def build_model(self) -> Model:
-        """The model."""
+        """Build the model."""
         return build_model(self.model)
 
     def build_algorithm(self) -> Algorithm:
-        """The algorithm, with its aggregation."""
-        return build_aggregated(self.algorithm, self.aggregation)
+        """Build the algorithm, with its aggregation."""
+        return build_aggregated_algorithm(self.algorithm, self.aggregation)
 
     def with_seed(self, seed: int) -> Experiment:
-        """The same experiment with another seed."""
+        """Return the same experiment with another seed."""
         return replace(self, seed=seed)
 
     def with_algorithm(self, name: str) -> Experiment:
-        """The same experiment with another algorithm, which keeps the options it shares."""
+        """Return the same experiment with another algorithm, which keeps the options it shares."""
         known = ALGORITHM.option_names(name)
         shared = {key: value for key, value in self.algorithm.items() if key in known}
         table = {k: v for k, v in self.to_table().items() if k != "label"}
         return Experiment.from_table({**table, "algorithm": {**shared, "name": name}})
 
     def fingerprint(self, *, with_data: bool = True) -> str:
-        """What must agree for a checkpoint to be continued: all but the label and the end.
+        """Return a hash of what must agree to resume a checkpoint: all but label and rounds.
 
-        In a federation the data are the sites' own, and where their folder lies means nothing.
+        In a federation the data belong to the sites, and their path has no meaning for the server.
         """
         table = self.to_table()
         for free in ("label", "rounds", *([] if with_data else ["data"])):
@@ -245,13 +245,13 @@ DEFAULT: JsonTable = {
     },
     "evaluation": {"every": 50, "adapt_steps": 3},
 }
-"""What ``headstart run`` does with no arguments: the demo's Per-FedAvg (examples/demo)."""
+"""The experiment of ``headstart run`` without arguments: the demo's Per-FedAvg (examples/demo)."""
 
 
 def load_experiment(
     path: Path | None, settings: Sequence[str] = (), *, seed: int | None = None
 ) -> Experiment:
-    """An experiment from a file (or the default one) with ``key=value`` settings on top."""
+    """Load an experiment from a file, or the default one, and apply ``key=value`` settings."""
     table = read_toml(path) if path is not None else default_table(settings)
     for setting in settings:
         apply_setting(table, setting)
@@ -261,7 +261,7 @@ def load_experiment(
 
 
 def default_table(settings: Sequence[str]) -> JsonTable:
-    """What a command without a file starts from: the demo, or for other data plain defaults.
+    """Return the table of a command without a file: the demo, or plain defaults for other data.
 
     The demo's step sizes, rounds and adaptation steps were tuned for the demo's clients. For any
     other clients they would be a guess, and often one that diverges.
@@ -270,7 +270,7 @@ def default_table(settings: Sequence[str]) -> JsonTable:
     if any(key in named for key in ("data.source", "data.path", "data.partition")):
         return {}
     table: JsonTable = json.loads(json.dumps(DEFAULT))
-    name = str(_value(named.get("algorithm.name", ALGORITHM.default)))
+    name = str(_parse_value(named.get("algorithm.name", ALGORITHM.default)))
     known = ALGORITHM.option_names(name)
     table["algorithm"] = {k: v for k, v in table["algorithm"].items() if k in ("name", *known)}
     return table
@@ -285,13 +285,13 @@ def read_experiment(folder: Path) -> Experiment:
 
 
 def _holds_run(path: Path) -> bool:
-    """Whether the file is the stored configuration of a run."""
+    """Return whether the file is the stored configuration of a run."""
     beside = (path.parent / name for name in ("checkpoint", "summary.json", "metrics.jsonl"))
     return path.name == "config.toml" and any(other.exists() for other in beside)
 
 
 def read_toml(path: Path) -> JsonTable:
-    """The table in a TOML file, or one clear line; a run's brings no modules along."""
+    """Read a TOML file; nothing is imported from the folder of a run."""
     if _holds_run(path):
         forbid_imports_from(path.parent)
     try:
@@ -305,7 +305,7 @@ def read_toml(path: Path) -> JsonTable:
 
 
 def apply_setting(table: JsonTable, setting: str) -> None:
-    """Set one dotted key; the value is read as TOML, or taken as text if it is none."""
+    """Set one dotted key; the value is parsed as TOML, or used as text if it is not TOML."""
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {setting!r} is not key=value, as in algorithm.inner_lr=0.05")
@@ -314,16 +314,16 @@ def apply_setting(table: JsonTable, setting: str) -> None:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
             raise ConfigError(f"--set {setting!r}: {parent} is not a table")
-    table[last] = _value(text.strip())
+    table[last] = _parse_value(text.strip())
 
 
 def build_algorithm(table: Table) -> Algorithm:
-    """The algorithm of an ``[algorithm]`` table."""
+    """Build the algorithm of an ``[algorithm]`` table."""
     return _build("algorithm", ALGORITHM, table)
 
 
-def build_aggregated(algorithm: Table, aggregation: Table) -> Algorithm:
-    """The algorithm of an ``[algorithm]`` table with what an ``[aggregation]`` table adds."""
+def build_aggregated_algorithm(algorithm: Table, aggregation: Table) -> Algorithm:
+    """Build the algorithm of an ``[algorithm]`` table, with its ``[aggregation]`` table."""
     steps, rule = build_aggregation(aggregation)
     return with_aggregation(build_algorithm(algorithm), steps, rule)
 
@@ -331,7 +331,7 @@ def build_aggregated(algorithm: Table, aggregation: Table) -> Algorithm:
 def build_aggregation(
     table: Table,
 ) -> tuple[list[AggregationStep], AggregationRule | None]:
-    """The steps and the rule of an ``[aggregation]`` table; a rule's options stand beside it."""
+    """Build steps and rule of an ``[aggregation]`` table, which also holds the rule's options."""
     steps = [_build("aggregation.steps", STEP, step) for step in _step_tables(table)]
     name = table.get("rule", "mean")
     options = {k: v for k, v in table.items() if k not in ("steps", "rule")}
@@ -349,7 +349,7 @@ def _step_tables(aggregation: Table) -> list[dict[str, object]]:
 
 
 def complete_aggregation(table: Table) -> dict[str, object]:
-    """The section with every default written out; empty if it asks for nothing."""
+    """Return the section with every default filled in; empty if it asks for nothing."""
     steps, rule = build_aggregation(table)
     pairs = zip(_step_tables(table), steps, strict=True)
     entry: dict[str, object] = {"steps": [complete(STEP, *pair) for pair in pairs]} if steps else {}
@@ -360,17 +360,17 @@ def complete_aggregation(table: Table) -> dict[str, object]:
 
 
 def build_model(table: Table) -> Model:
-    """The model of a ``[model]`` table."""
+    """Build the model of a ``[model]`` table."""
     return _build("model", MODEL, table)
 
 
 def is_given(table: Table) -> bool:
-    """Whether a section says no more than that its thing was given from Python."""
+    """Return whether a section only says that its component was given from Python."""
     return table.get("name") == GIVEN
 
 
 def aggregation_is_given(table: Table) -> bool:
-    """Whether a step or the rule was given from Python."""
+    """Return whether a step or the rule was given from Python."""
     steps = table.get("steps")
     listed = steps if isinstance(steps, Sequence) else ()
     return table.get("rule") == GIVEN or any(
@@ -379,9 +379,9 @@ def aggregation_is_given(table: Table) -> bool:
 
 
 def complete(kind: Kind[T], table: Table, built: T) -> dict[str, object]:
-    """The section an object came from, with every default written out.
+    """Return the section of a component with every default filled in.
 
-    The name is the one that was given, so that a stored configuration finds the same thing again.
+    The name stays as it was given, so that a stored configuration finds the same component.
     """
     name = str(table.get("name", kind.default))
     has_options = isinstance(kind.find(name, "name"), type)
@@ -395,8 +395,8 @@ def _section(table: Table, name: str) -> Table:
     return section
 
 
-def _absolute(data: dict[str, object]) -> dict[str, object]:
-    """A folder or table is found again from wherever the stored configuration is run."""
+def _make_path_absolute(data: dict[str, object]) -> dict[str, object]:
+    """Make the path absolute, so that the stored configuration works from any folder."""
     path = data.get("path")
     if not isinstance(path, str) or "\0" in path:
         return data
@@ -409,7 +409,7 @@ def _build(where: str, kind: Kind[T], table: Table, key: str = "name") -> T:
     if name == GIVEN:
         raise ConfigError(
             f"the {kind.word} of this run was given from Python ({table.get('description', '')}); "
-            f"give it again: hs.load_run(folder, {_argument(kind)}=…)"
+            f"give it again: hs.load_run(folder, {_argument_name(kind)}=…)"
         )
     component = kind.find(name, f"{where}.{key}")
     options = {k: v for k, v in table.items() if k != "name"}
@@ -429,12 +429,12 @@ def _build(where: str, kind: Kind[T], table: Table, key: str = "name") -> T:
         raise ConfigError(text if text.startswith(f"{where}.") else f"{where}.{text}") from None
 
 
-def _argument(kind: Kind[T]) -> str:
-    """Steps and rules come with the algorithm that they wrap."""
+def _argument_name(kind: Kind[T]) -> str:
+    """Return the argument of ``hs.load_run``; steps and rules belong to the algorithm."""
     return "algorithm" if kind in (STEP, RULE) else kind.word
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,8 +1,9 @@
-"""Objects made in Python, described so that a folder can hold them.
+"""Describe objects made in Python, so that a run folder can store them.
 
-What can be named (built in, or a class in a module that can be imported) is written down like in
-an experiment file, and a stored run is opened without further help. What cannot (a function, a
-class in a notebook, data in memory) is called *given*: whoever opens the run gives it again.
+A component with a name (built in, or a class in a module that can be imported) is stored as in an
+experiment file, and a stored run is opened without further help. A component without one (a
+function, a class in a notebook, data in memory) is marked as *given*: it must be given again when
+the run is opened.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def describe_experiment(
     parts: Parts,
     label: str = "",
 ) -> Experiment:
-    """The experiment that these objects are, as far as it can be written down."""
+    """Return the experiment that these objects make up, as far as a file can hold it."""
     inner = algorithm.algorithm if isinstance(algorithm, AggregatedAlgorithm) else algorithm
     return Experiment(
         label=label or algorithm.label,
@@ -57,27 +58,27 @@ def describe_experiment(
         rounds=rounds,
         participation=participation,
         data={GIVEN: data.description or "data in memory"},
-        model=table_of(MODEL, model),
-        algorithm=table_of(ALGORITHM, inner),
-        aggregation=_aggregation_of(algorithm),
+        model=describe_component(MODEL, model),
+        algorithm=describe_component(ALGORITHM, inner),
+        aggregation=_describe_aggregation(algorithm),
         parts=parts,
-        objective=objective_table(objective),
+        objective=describe_objective(objective),
         evaluation=evaluation,
     )
 
 
-def table_of(kind: Kind[T], thing: T) -> dict[str, object]:
-    """A section of an experiment file that gives the thing again, or says that it was given."""
-    name = _name_of(kind.builtin, type(thing))
-    if name is not None and is_dataclass(thing):
-        options = to_table(thing)
-        if _is_plain(options) and _gives_again(type(thing), options, thing):
+def describe_component(kind: Kind[T], component: T) -> dict[str, object]:
+    """Return the section of an experiment file for a component, or a note that it was given."""
+    name = _find_name(kind.builtin, type(component))
+    if name is not None and is_dataclass(component):
+        options = to_table(component)
+        if _is_plain(options) and _can_be_restored(type(component), options, component):
             return {"name": name, **options}
-    return {"name": GIVEN, "description": repr(thing)[:200]}
+    return {"name": GIVEN, "description": repr(component)[:200]}
 
 
-def objective_table(objective: ObjectiveLike) -> dict[str, object]:
-    """An ``[objective]`` table."""
+def describe_objective(objective: ObjectiveLike) -> dict[str, object]:
+    """Return the ``[objective]`` table of an objective."""
     if objective is None:
         return {}
     if isinstance(objective, str):
@@ -85,7 +86,7 @@ def objective_table(objective: ObjectiveLike) -> dict[str, object]:
     if isinstance(objective, Mapping):
         return dict(objective)
     cls = type(objective) if isinstance(objective, Objective) else objective
-    name = _name_of(OBJECTIVES, cls) if isinstance(cls, type) else None
+    name = _find_name(OBJECTIVES, cls) if isinstance(cls, type) else None
     if name is None:
         return {"name": GIVEN, "description": repr(objective)[:200]}
     if not isinstance(objective, Objective):
@@ -94,20 +95,20 @@ def objective_table(objective: ObjectiveLike) -> dict[str, object]:
     return {"name": name, **options} if _is_plain(options) else {"name": GIVEN}
 
 
-def _aggregation_of(algorithm: Algorithm) -> dict[str, object]:
+def _describe_aggregation(algorithm: Algorithm) -> dict[str, object]:
     if not isinstance(algorithm, AggregatedAlgorithm):
         return {}
     table: dict[str, object] = {}
     if algorithm.steps:
-        table["steps"] = [table_of(STEP, step) for step in algorithm.steps]
+        table["steps"] = [describe_component(STEP, step) for step in algorithm.steps]
     if algorithm.rule_used is not None:
-        rule = table_of(RULE, algorithm.rule_used)
+        rule = describe_component(RULE, algorithm.rule_used)
         table |= {"rule": rule.pop("name"), **rule}
     return table
 
 
-def _name_of(builtin: Table, cls: type) -> str | None:
-    """The name under which the class is found again, or None."""
+def _find_name(builtin: Table, cls: type) -> str | None:
+    """Return the name under which the class can be found again, or None."""
     for name, known in builtin.items():
         if known is cls:
             return name
@@ -124,8 +125,8 @@ def _is_plain(options: Table) -> bool:
     return True
 
 
-def _gives_again(cls: type, options: Table, thing: object) -> bool:
+def _can_be_restored(cls: type, options: Table, component: object) -> bool:
     try:
-        return bool(build_from_table(cls, options, "") == thing)
+        return bool(build_from_table(cls, options, "") == component)
     except (ConfigError, TypeError, NameError):
         return False

@@ -1,8 +1,8 @@
-"""Models in files: parameters under their names, and all that is needed to use them.
+"""Model files: named parameters, and everything needed to use them.
 
 The header of the safetensors file says which model the parameters belong to, what examples look
-like and what they are scored by. No pickle: a model file from a stranger runs no code of its own,
-though it may name a model class of a package that is installed here.
+like and what they are scored by. No pickle: a model file runs no code of
+its own, but it may name a model class of an installed package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 
 from headstart._experiments.configuration import GIVEN, MODEL, Table, build_model, is_given
-from headstart._experiments.description import objective_table, table_of
+from headstart._experiments.description import describe_component, describe_objective
 from headstart._experiments.run import PersonalModel
 from headstart._extensions import refuse_imports_from
 from headstart.data._schema import Schema
@@ -35,13 +35,13 @@ def save_model(
     *,
     algorithm: str = "",
 ) -> None:
-    """A model's parameters and what they mean; equal models give equal files."""
+    """Write a model's parameters and their meaning; equal models give equal files."""
     header = {
         "format": MODEL_FORMAT,
         "algorithm": algorithm,
-        "model": table_of(MODEL, model),
+        "model": describe_component(MODEL, model),
         "schema": asdict(schema),
-        "objective": objective_table(objective),
+        "objective": describe_objective(objective),
     }
     write_tensors(path, named_arrays(params), header)
 
@@ -49,9 +49,11 @@ def save_model(
 def load_model(
     path: str | Path, *, model: Model | None = None, objective: ObjectiveLike = None
 ) -> PersonalModel:
-    """A model from its file, ready to predict; ``model`` and ``objective`` if they were given.
+    """Load a model from its file, ready to predict.
 
     ``path`` is a ``.safetensors`` file that a run, ``personalize`` or ``PersonalModel.save`` wrote.
+    ``model`` and ``objective`` are needed only if they were given from Python and could not be
+    written to the file.
     """
     path = Path(path)
     if not path.is_file():
@@ -71,12 +73,12 @@ def load_model(
         )
     try:
         schema = Schema.from_table(header["schema"])
-        judged = objective if objective is not None else _objective(header["objective"])
+        stored = objective if objective is not None else _objective(header["objective"])
         with refuse_imports_from(path.parent, *_run_around(path)):
             used = model or build_model(header["model"])
-            scored = make_objective(used, schema, judged)
-        frame = jax.eval_shape(lambda: used.init(jax.random.key(0), schema))
-        params = restore(frame, tensors, path)
+            scored = make_objective(used, schema, stored)
+        shapes = jax.eval_shape(lambda: used.init(jax.random.key(0), schema))
+        params = restore(shapes, tensors, path)
     except CheckpointError as error:
         raise InputError(str(error)) from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -85,7 +87,7 @@ def load_model(
 
 
 def _run_around(path: Path) -> list[Path]:
-    """The folder of the run that the file lies in, if it does."""
+    """Return the folders around the file that hold a run."""
     return [folder for folder in path.resolve().parents if (folder / "config.toml").exists()]
 
 

@@ -1,4 +1,4 @@
-"""A client's examples in, that client's model out."""
+"""Make a client's model from a file of examples, or from the run's own data."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _read(file: Path, run: Run, options: Table, label: str | None) -> tuple[np.n
 
 
 def refuse_to_replace(model: Path, force: bool) -> None:
-    """The model file and the result beside it are new, or may be replaced."""
+    """Raise OutputError if the model file or its result exists and must not be replaced."""
     if model.suffix != ".safetensors":
         raise OutputError(f"--out {model} must end in .safetensors")
     for path in (model, model.with_suffix(".json")):
@@ -133,7 +133,7 @@ def refuse_to_replace(model: Path, force: bool) -> None:
 def split_rows(
     count: int, test_fraction: float, seed: int, file: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which examples to adapt on and which to score on, at random."""
+    """Return the rows to adapt on and the rows to score on, drawn at random."""
     if count < 2:
         raise DataError(
             f"{file} has {count} example{'s' * (count != 1)}; at least 2 are needed, one of them "

@@ -1,4 +1,4 @@
-"""A file of examples in, a file of predictions out."""
+"""Predict the examples in a file."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from headstart.records import CsvCell, to_csv
 def predict_file(
     model: Path, data: Path, *, out: Path | None = None, force: bool = False
 ) -> tuple[str, int]:
-    """The predictions as the text of a CSV file, and how many there are."""
+    """Return the predictions as the text of a CSV file, and their number."""
     if out is not None and out.exists() and not force:
         raise OutputError(f"{out} exists already; use --force to replace it, or --out")
-    mine = load_model(model)
-    rows = prediction_rows(mine, read_inputs(data, mine.schema))
+    personal = load_model(model)
+    rows = prediction_rows(personal, read_inputs(data, personal.schema))
     text = to_csv(rows)
     if out is not None:
         write_text(out, text)
     return text, len(rows)
 
 
-def prediction_rows(mine: PersonalModel, x: np.ndarray) -> list[dict[str, CsvCell]]:
-    """One row per example; classes by their names, with the probability of the predicted one."""
-    found = mine.predict(x)
-    if mine.schema.target == "class" and found.ndim == 1:
-        sure = mine.probabilities(x).max(axis=-1)
-        names = mine.schema.class_names or [str(n) for n in range(mine.schema.classes)]
+def prediction_rows(personal: PersonalModel, x: np.ndarray) -> list[dict[str, CsvCell]]:
+    """Return a row per example: the class by name with its probability, or the number."""
+    predictions = personal.predict(x)
+    if personal.schema.target == "class" and predictions.ndim == 1:
+        probabilities = personal.probabilities(x).max(axis=-1)
+        names = personal.schema.class_names or [str(n) for n in range(personal.schema.classes)]
         return [
             {"prediction": names[int(number)], "probability": f"{float(p):.6g}"}
-            for number, p in zip(found, sure, strict=True)
+            for number, p in zip(predictions, probabilities, strict=True)
         ]
-    if found.ndim == 1:
-        return [{"prediction": f"{float(value):.9g}"} for value in found]
-    width = found.reshape(len(found), -1)
-    names = mine.schema.class_names or [str(n) for n in range(width.shape[1])]
+    if predictions.ndim == 1:
+        return [{"prediction": f"{float(value):.9g}"} for value in predictions]
+    table = predictions.reshape(len(predictions), -1)
+    names = personal.schema.class_names or [str(n) for n in range(table.shape[1])]
     return [
         {f"prediction_{name}": f"{value:.9g}" for name, value in zip(names, row, strict=False)}
-        for row in width.astype(float)
+        for row in table.astype(float)
     ]

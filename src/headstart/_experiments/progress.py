@@ -20,19 +20,19 @@ from headstart._experiments.callbacks import Listener
 from headstart.records import Evaluation
 
 FINISHED_BARS = 8
-"""Of many runs so many finished ones stay in sight."""
+"""At most this many finished runs stay visible."""
 PLAIN_SECONDS = 10.0
-"""At most so long without a line when there is no terminal."""
+"""The longest time between two lines when there is no terminal."""
 
 
 class Pace:
-    """Rounds per second, counted from the end of the first piece: that one also compiles."""
+    """Rounds per second, measured after the first piece, which also compiles."""
 
     def __init__(self) -> None:
         self.first: tuple[int, float] | None = None
 
     def rate(self, done: int) -> float | None:
-        """Rounds per second so far; None until there is something to measure."""
+        """Return rounds per second so far; None until there is something to measure."""
         now = time.monotonic()
         if self.first is None:
             self.first = (done, now)
@@ -41,36 +41,36 @@ class Pace:
 
 
 class PlainListener(Listener):
-    """One line per evaluation (if brief: only the last), and now and then between."""
+    """Prints a line per evaluation (if brief: only the last), and a few in between."""
 
     def __init__(self, label: str = "", *, brief: bool = False) -> None:
         self.prefix, self.brief = f"{label}: " if label else "", brief
         self.spoke, self.pace, self.rounds = time.monotonic(), Pace(), 0
 
     def started(self, done: int, rounds: int) -> None:
-        """Say where training begins."""
+        """Print where training begins."""
         self.rounds = rounds
         if done or not self.brief:
             self.say(f"round {done} of {rounds}" + (" (resumed)" if done else ""))
 
     def advanced(self, done: int, rounds: int, loss: float) -> None:
-        """Say how far it is, but not too often."""
+        """Print the progress, but not too often."""
         rate = self.pace.rate(done)
         if rate is not None and time.monotonic() - self.spoke > PLAIN_SECONDS:
             left = f"{rate:.1f} rounds/s, {(rounds - done) / rate:.0f} s left"
             self.say(f"round {done} of {rounds}, loss {loss:.3f}, {left}")
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Say how good the models are."""
+        """Print the scores."""
         if not self.brief or evaluation.round == self.rounds:
             self.say(f"round {evaluation.round}: {evaluation}")
 
     def note(self, message: str) -> None:
-        """Pass a message on."""
+        """Print a message."""
         self.say(message)
 
     def say(self, message: str) -> None:
-        """One line."""
+        """Print one line."""
         self.spoke = time.monotonic()
         print(self.prefix + message, file=sys.stderr, flush=True)
 
@@ -90,8 +90,8 @@ class BarListener(Listener):
     def advanced(self, done: int, rounds: int, loss: float) -> None:
         """Move the bar."""
         rate = self.pace.rate(done)
-        shown = "compiling" if rate is None else f"{rate:.1f} rounds/s"
-        self.bar.update(self.task, completed=done, rate=shown)
+        text = "compiling" if rate is None else f"{rate:.1f} rounds/s"
+        self.bar.update(self.task, completed=done, rate=text)
 
     def evaluated(self, evaluation: Evaluation) -> None:
         """Show the scores."""
@@ -103,14 +103,14 @@ class BarListener(Listener):
         self.bar.console.print(message, markup=False)
 
 
-class Stage:
-    """Gives out listeners that fit where standard error goes."""
+class ProgressDisplay:
+    """Creates listeners: bars on a terminal, plain lines elsewhere."""
 
     def __init__(self, bar: Progress | None) -> None:
         self.bar = bar
 
     def listener(self, label: str = "training", *, brief: bool = False) -> Listener:
-        """A listener for one run; brief if it is one of many."""
+        """Return a listener for one run; brief if it is one of many."""
         if self.bar is None:
             return PlainListener(label if brief else "", brief=brief)
         for task in [task for task in self.bar.tasks if task.finished][:-FINISHED_BARS]:
@@ -118,7 +118,7 @@ class Stage:
         return BarListener(self.bar, label)
 
     def say(self, line: str) -> None:
-        """One line for the user, above the bars if there are any."""
+        """Print one line, above the bars if there are any."""
         if self.bar is None:
             print(line, file=sys.stderr, flush=True)
         else:
@@ -126,11 +126,11 @@ class Stage:
 
 
 @contextmanager
-def stage() -> Iterator[Stage]:
-    """Where progress is shown."""
+def open_display() -> Iterator[ProgressDisplay]:
+    """Open the display of progress on standard error."""
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
-        yield Stage(None)
+        yield ProgressDisplay(None)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -141,15 +141,15 @@ def stage() -> Iterator[Stage]:
         TextColumn("{task.fields[latest]}", style="cyan"),
     )
     with Progress(*columns, console=console) as bar:
-        yield Stage(bar)
+        yield ProgressDisplay(bar)
 
 
 @contextmanager
-def watch(wanted: bool | None) -> Iterator[list[Listener]]:
-    """What shows the progress of a run started from Python: by default where somebody watches."""
+def progress_listeners(wanted: bool | None) -> Iterator[list[Listener]]:
+    """Provide the listeners that show progress; by default on a terminal and in a notebook."""
     console = Console(stderr=True)
     if wanted is False or (wanted is None and not (console.is_terminal or console.is_jupyter)):
         yield []
         return
-    with stage() as place:
-        yield [place.listener()]
+    with open_display() as display:
+        yield [display.listener()]

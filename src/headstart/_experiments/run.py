@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from headstart._experiments.adaptation import adapted_model
+from headstart._experiments.adaptation import adapt_model
 from headstart._experiments.configuration import Experiment
 from headstart._keys import Keys
 from headstart.algorithms._contract import Algorithm, Memory, ModelParts, State
@@ -50,7 +50,7 @@ class PersonalModel:
         return path
 
     def __repr__(self) -> str:
-        """The model, how large it is and what it takes."""
+        """Return the model, its size and its inputs."""
         columns = ", ".join(self.schema.feature_names[:6])
         named = f", columns {columns}" if columns else ""
         return (
@@ -59,7 +59,7 @@ class PersonalModel:
         )
 
     def predict(self, x: object) -> Shaped[np.ndarray, "batch ..."]:
-        """The answer for each example: a class number, a number, or 0 and 1 for each label.
+        """Return the answer for each example: a class number, a number, or 0 and 1 for each label.
 
         ``x`` is an array, or a table whose columns are matched by name. The names of classes are in
         ``schema.class_names``.
@@ -67,18 +67,18 @@ class PersonalModel:
         return np.asarray(self._objective.predictions(self._outputs(x)))
 
     def score(self, x: object, y: object) -> dict[str, float]:
-        """Every metric of the run's objective; an error if the model's outputs are not numbers."""
+        """Return every metric of the objective; raise DivergedError if outputs are not finite."""
         return self._score(x, y, self._objective)
 
     def probabilities(self, x: object) -> Float[np.ndarray, "batch ..."]:
-        """Probability of each class for each example; of each label if several can be on."""
+        """Return the probability of each class, or of each label, for each example."""
         if self.schema.target == "number":
             raise ConfigError("a model that predicts numbers gives no probabilities; use predict")
         turn = jax.nn.softmax if self.schema.target == "class" else jax.nn.sigmoid
         return np.asarray(turn(self._outputs(x)))
 
     def accuracy(self, x: object, y: object) -> float:
-        """Share of right answers, for classification; :meth:`score` gives any objective's."""
+        """Return the share of right answers, for classification; else use :meth:`score`."""
         if self.schema.target != "class":
             raise ConfigError("accuracy is for classification; use score")
         objective = Classification(self.model, self.schema, ("accuracy",))
@@ -106,7 +106,7 @@ class PersonalModel:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What training gives, wherever it was made: numbers, the shared model, and clients' own."""
+    """A finished training: numbers, the shared model, and a model for every client."""
 
     summary: RunSummary
     evaluations: tuple[Evaluation, ...]
@@ -120,20 +120,20 @@ class Run:
     memory: Memory = ()
     """What the known clients keep between rounds, stacked; ``()`` if they keep nothing."""
     parts: ModelParts | None = None
-    """What of the model is frozen or not adapted."""
+    """Which parts of the model are frozen or not adapted."""
     experiment: Experiment | None = None
-    """The configuration, as far as it can be written down."""
+    """The configuration, as far as a file can hold it."""
     data: FederatedDataset | None = None
-    """The clients' data, if they are at hand."""
+    """The clients' data, if they are available."""
     folder: Path | None = None
-    """Where the run is kept, if it is."""
+    """The folder of the run, if it has one."""
 
     def __repr__(self) -> str:
-        """The summary."""
+        """Return the summary."""
         return str(self.summary)
 
     def _repr_html_(self) -> str:
-        """The summary, in a notebook."""
+        """Return the summary for a notebook."""
         return f"<pre>{html.escape(str(self.summary))}</pre>"
 
     @property
@@ -155,44 +155,44 @@ class Run:
         steps: int | None = None,
         seed: int = 0,
     ) -> PersonalModel:
-        """A client's own model.
+        """Return a client's own model.
 
         With ``x`` and ``y``: a model for a client that was never in training, adapted to all the
         examples given; judge it on others (``mine.score(x_test, y_test)``). With ``client``, a name
-        or number of one of the run's clients: the model that was scored in ``clients.csv``, from
-        what this client has kept and adapted to its training examples.
+        or number of one of the run's clients: the model that was scored in ``clients.csv``,
+        made from the client's memory and adapted to its training examples.
         """
         steps = self.summary.adapt_steps if steps is None else steps
         require_at_least(0, steps=steps, seed=seed)
         if client is not None:
             if x is not None or y is not None:
                 raise ConfigError("give examples (x, y) or a client, not both")
-            return self._of_client(client, steps)
+            return self._personalize_client(client, steps)
         if x is None or y is None:
             raise ConfigError("give a client's examples, x and y, or one of the run's clients")
         memory = self.algorithm.init_memory(self.state)
         key = Keys.from_seed(seed).adaptation(None)
-        return self._adapted(memory, check_examples(x, y, self.schema), key, steps)
+        return self._adapt(memory, check_examples(x, y, self.schema), key, steps)
 
     def client_data(self, client: str | int) -> tuple[int, ClientData]:
-        """One of the run's clients: its number and its examples."""
+        """Return the number and the examples of one of the run's clients."""
         data = self._data()
         number = data.number_of(client)
         return number, data.client(number)
 
     def save(self, path: str | Path) -> Path:
-        """Keep the run in a folder, as ``headstart run`` would have; ``hs.load_run`` opens it."""
+        """Save the run in a folder, like ``headstart run``; ``hs.load_run`` opens it."""
         from headstart._experiments.run_files import save_run
 
         return save_run(self, Path(path))
 
     def report(self, path: str | Path | None = None) -> Path:
-        """The page of the run, in its folder; ``path`` is where to keep a run that has none."""
+        """Write the page of the run to its folder; a run without one is saved in ``path`` first."""
         from headstart._experiments.run_files import write_report
 
         return write_report(self, None if path is None else Path(path))
 
-    def _of_client(self, client: str | int, steps: int) -> PersonalModel:
+    def _personalize_client(self, client: str | int, steps: int) -> PersonalModel:
         if self.summary.adapt_on == "test":
             raise ConfigError(
                 "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
@@ -205,13 +205,13 @@ class Run:
                 raise ConfigError("in a federation every site keeps its own memory on its own disk")
             memory = jax.tree.map(lambda leaf: leaf[number], self.memory)
         key = Keys.from_seed(self.summary.seed).adaptation(number)
-        return self._adapted(memory, (own.x_train, own.y_train), key, steps)
+        return self._adapt(memory, (own.x_train, own.y_train), key, steps)
 
-    def _adapted(
+    def _adapt(
         self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: PRNGKeyArray, steps: int
     ) -> PersonalModel:
         objective = make_objective(self.model, self.schema, self.objective)
-        params = adapted_model(
+        params = adapt_model(
             self.algorithm, objective, self.parts, self.state, memory, examples, key, steps
         )
         return PersonalModel(merge_frozen(params, self.parts), self.model, self.schema, objective)
@@ -226,7 +226,7 @@ class Run:
 
 
 def check_examples(x: object, y: object, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
-    """The examples as arrays, or one clear line why they do not fit the run."""
+    """Return the examples as arrays; raise DataError if they do not fit the run."""
     x, y = match_inputs(x, schema), match_labels(y, schema)
     if len(x) != len(y) or not len(y):
         raise DataError(f"{len(x)} inputs and {len(y)} labels; give as many of each, at least one")

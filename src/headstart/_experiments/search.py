@@ -1,11 +1,11 @@
 r"""Tune α, β, τ and ν on a budget of gradient evaluations: successive halving (Jamieson, Talwalkar
 2016).
 
-Many settings are trained for a little; the better third goes on for three times as long, and so on
-until one is left. Every stage costs about the same, so that half the budget is not spent on what is
-hopeless. Settings are judged after the experiment's adaptation steps, on training data alone, split
-again: held-out examples and new clients take no part. A setting is trained further from where it
-stood; step sizes are values of the compiled program, so only τ and ν compile anew.
+Many settings are trained briefly. The best third is trained three times as long, and so on until
+one is left. Every stage costs about the same, so little of the budget is spent on bad settings.
+Settings are judged after the experiment's adaptation steps, on training data alone, split again:
+held-out examples and new clients are not used. A setting that stays resumes where it stopped. Step
+sizes are inputs of the compiled program, so only other values of τ and ν compile again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headstart._experiments import results
-from headstart._experiments.configuration import Experiment, Table, build_aggregated
+from headstart._experiments.configuration import Experiment, Table, build_aggregated_algorithm
 from headstart._metric import ACCURACY, Metric
 from headstart._simulation.simulation import Progress, Simulation
 from headstart.data._federated import FederatedDataset
@@ -27,7 +27,7 @@ from headstart.options import require_at_least
 from headstart.records import Evaluation
 
 KEEP = 3
-"""One of so many goes on."""
+"""One in this many settings stays after each stage."""
 INNER_LR = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LOCAL_LR = (0.003, 0.01, 0.03, 0.1, 0.3)
 LOCAL_STEPS = (1, 5)
@@ -35,7 +35,7 @@ LOCAL_STEPS = (1, 5)
 
 @dataclass
 class Trial:
-    """One setting, how far it was trained and how good it was each time it was looked at."""
+    """One setting, how long it was trained and its score at each evaluation."""
 
     options: Table
     seen: list[tuple[int, float]] = field(default_factory=list)
@@ -48,12 +48,12 @@ class Trial:
 
     @property
     def value(self) -> float | None:
-        """The latest; None for a setting that diverged."""
+        """The latest score; None for a setting that diverged."""
         return None if self.diverged or not self.seen else self.seen[-1][1]
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """What settings are ordered by, the best last: those that failed come first."""
+        """The sort key of settings, the best last; those that failed come first."""
         worth = -math.inf if self.value is None else float(self.metric.gain(self.value, 0.0))
         return not (self.failed or self.diverged), worth
 
@@ -68,26 +68,28 @@ class Search:
     """Gradient evaluations in all."""
 
     def frontier(self) -> list[tuple[int, float, Table]]:
-        """What no cheaper trial reached: (gradient evaluations, metric, options), by cost."""
+        """Return what no cheaper trial reached: (gradient evaluations, metric, options)."""
         points = sorted(
             (cost, -self.metric.gain(value, 0.0), value, number)
             for number, trial in enumerate(self.trials)
             for cost, value in trial.seen
         )
-        found: list[tuple[int, float, Table]] = []
+        frontier: list[tuple[int, float, Table]] = []
         for cost, _, value, number in points:
-            if not found or self.metric.gain(value, found[-1][1]) > 0:
-                found.append((cost, value, self.trials[number].options))
-        return found
+            if not frontier or self.metric.gain(value, frontier[-1][1]) > 0:
+                frontier.append((cost, value, self.trials[number].options))
+        return frontier
 
     @property
     def metric(self) -> Metric:
-        """What settings are judged by."""
+        """The metric that settings are judged by."""
         return self.trials[0].metric
 
 
-def settings(adapt_steps: int, methods: Sequence[str] = ("exact",)) -> list[dict[str, object]]:
-    """What is tried; ν is 1, or as many steps as clients will take at test time."""
+def candidate_settings(
+    adapt_steps: int, methods: Sequence[str] = ("exact",)
+) -> list[dict[str, object]]:
+    """Return the settings to try; ν is 1, or the number of adaptation steps at test time."""
     steps = sorted({1, max(1, adapt_steps)})
     return [
         {"method": method, "inner_steps": nu, "local_steps": tau, "inner_lr": a, "local_lr": b}
@@ -106,13 +108,13 @@ def search(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Search:
-    """The best options found with so many gradient evaluations; the experiment's own take part."""
+    """Find the best options within ``budget`` gradient evaluations; also try the experiment's."""
     require_at_least(2, most=most)
     if experiment.algorithm["name"] != "per-fedavg":
         raise ConfigError("only per-fedavg can be searched; set algorithm.name=per-fedavg")
     data = experiment.build_data().for_tuning()
-    trials = _drawn(experiment, candidates, most, seed)
-    runs = [_Run(experiment, data, trial) for trial in trials]
+    trials = _draw_trials(experiment, candidates, most, seed)
+    runs = [_TrialRun(experiment, data, trial) for trial in trials]
     stages = max(1, round(np.log(len(trials)) / np.log(KEEP)) + 1)
     share = budget / stages
     cheapest = min(run.cost_of_round for run in runs)
@@ -127,7 +129,7 @@ def search(
             run.train(share / len(alive))
         alive.sort(key=lambda run: run.trial.rank, reverse=True)
         top = alive[0].trial
-        best_yet = f"best {top.metric.text(top.value)} ({shortened(top.options)})"
+        best_yet = f"best {top.metric.text(top.value)} ({format_options(top.options)})"
         say(f"stage {stage + 1} of {stages}: {len(alive)} settings, {best_yet}")
         alive = alive[: max(1, len(alive) // KEEP)]
     if not alive[0].trial.rank[0]:
@@ -142,8 +144,8 @@ def search(
     return Search(trials, best, sum(run.spent for run in runs))
 
 
-class _Run:
-    """A trial that can be trained further; between times it holds no copy of the data."""
+class _TrialRun:
+    """A trial that can be trained further; between stages it holds no copy of the data."""
 
     def __init__(self, experiment: Experiment, data: FederatedDataset, trial: Trial) -> None:
         self.experiment, self.data, self.trial = experiment, data, trial
@@ -166,7 +168,7 @@ class _Run:
         return self.progress.round * self.cost_of_round
 
     def train(self, gradients: float) -> None:
-        """About so many gradient evaluations further, at least one round; then look."""
+        """Train for about this many gradient evaluations, at least one round; then evaluate."""
         if self.trial.diverged:
             return
         simulation, steps = self._simulation(), self.experiment.evaluation.adapt_steps
@@ -193,7 +195,7 @@ class _Run:
         return Simulation(
             self.data,
             experiment.build_model(),
-            build_aggregated(
+            build_aggregated_algorithm(
                 {**experiment.algorithm, **self.trial.options}, experiment.aggregation
             ),
             participation=experiment.participation,
@@ -203,25 +205,27 @@ class _Run:
         )
 
 
-def _drawn(
+def _draw_trials(
     experiment: Experiment, candidates: Sequence[Table] | None, most: int, seed: int
 ) -> list[Trial]:
-    """The experiment's own options, and others at random."""
+    """Return trials of the experiment's own options and of others, drawn at random."""
     keys = ("method", "inner_steps", "local_steps", "inner_lr", "local_lr")
     own = {key: experiment.algorithm[key] for key in keys}
     steps = experiment.evaluation.adapt_steps
-    others = list(settings(steps, [str(own["method"])]) if candidates is None else candidates)
+    others = list(
+        candidate_settings(steps, [str(own["method"])]) if candidates is None else candidates
+    )
     order = np.random.default_rng(seed).permutation(len(others))
     chosen = [own] + [o for o in (others[i] for i in order) if o != own]
     return [Trial(dict(options)) for options in chosen[:most]]
 
 
-def shortened(options: Table) -> str:
-    """For tables: ν, τ, α and β."""
+def format_options(options: Table) -> str:
+    """Format ν, τ, α and β for tables."""
     return (
         f"ν = {options['inner_steps']}, τ = {options['local_steps']}, "
         f"α = {options['inner_lr']:g}, β = {options['local_lr']:g}"
     )
 
 
-__all__ = ["Search", "Trial", "search", "settings", "shortened"]
+__all__ = ["Search", "Trial", "candidate_settings", "format_options", "search"]

@@ -15,7 +15,7 @@ from headstart._experiments.arguments import check_arguments
 from headstart._experiments.callbacks import Listener, Listeners
 from headstart._experiments.configuration import EvaluationOptions, Experiment
 from headstart._experiments.description import describe_experiment
-from headstart._experiments.progress import watch
+from headstart._experiments.progress import progress_listeners
 from headstart._experiments.run import Run
 from headstart._experiments.run_files import RunStore
 from headstart._simulation.scoring import Scores
@@ -78,7 +78,7 @@ def train(
         label: A name for tables.
         out: Folder to keep the run in; without one nothing is written.
         resume: Resume the run in ``out`` where it stopped; if there is none, start it.
-        callbacks: Hear of progress, and may end the run early (:class:`headstart.EarlyStopping`).
+        callbacks: Follow progress, and may end the run early (:class:`headstart.EarlyStopping`).
         progress: Whether to show progress; by default on a terminal and in a notebook.
         layout: How clients are laid out over the devices; by default by the size of the network.
 
@@ -101,7 +101,7 @@ def train(
     resumed = resume and store is not None and store.folder.path.exists()
     if resumed and store is not None:
         store.refuse_other_experiment()
-    with watch(progress) as watching:
+    with progress_listeners(progress) as watching:
         listener = Listeners([*watching, *callbacks])
         return _train(experiment, simulation, store, digest, listener, resume=resumed)
 

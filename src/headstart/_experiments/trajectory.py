@@ -1,4 +1,4 @@
-"""Models along a short training run: where the theory looks for its constants."""
+"""Models along a short training run, at which the theory's constants are estimated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headstart.options import require_at_least
 from headstart.trees import Tree
 
 
-def models_on_the_way(
+def sample_trajectory(
     experiment: Experiment,
     data: FederatedDataset,
     *,
@@ -22,19 +22,19 @@ def models_on_the_way(
     count: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Tree]:
-    """The shared model before training and after equal stretches of ``rounds`` rounds."""
+    """Return the shared model at ``count`` evenly spaced rounds, from round 0 to ``rounds``."""
     require_at_least(1, rounds=rounds, count=count)
     simulation = Simulation(
         data, experiment.build_model(), experiment.build_algorithm(),
         participation=experiment.participation, seed=experiment.seed, parts=experiment.parts,
         objective=experiment.objective,
     )  # fmt: skip
-    state, found, done = simulation.start(), [], 0
+    state, models, done = simulation.start(), [], 0
     for stop in np.linspace(0, rounds, count).round().astype(int).tolist():
         if stop > done:
             state = simulation.advance(state, stop - done)
             done = stop
         progress(done, rounds)
         model = simulation.algorithm.model(state.state)
-        found.append(jax.tree.map(lambda leaf: jax.numpy.asarray(np.asarray(leaf)), model))
-    return found
+        models.append(jax.tree.map(lambda leaf: jax.numpy.asarray(np.asarray(leaf)), model))
+    return models

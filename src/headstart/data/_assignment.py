@@ -1,4 +1,4 @@
-"""Building blocks of partitions: shuffle a class, distribute it, draw shares."""
+"""Building blocks of partitions: draw from a class, assign counts, draw shares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Rows = list[np.ndarray]
 """One array of row numbers per client."""
 
 
-class ClassDealer:
+class ClassExamples:
     """The examples of one class, each assigned once before any is used again."""
 
     def __init__(self, rows: np.ndarray, rng: np.random.Generator):
@@ -34,7 +34,7 @@ def rows_by_class(labels: np.ndarray, rng: np.random.Generator) -> Rows:
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
-def deal_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Rows:
+def assign_counts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Rows:
     """Give client i ``counts[i, c]`` examples of class c; no two clients share an example."""
     parts = []
     for c in range(counts.shape[1]):

@@ -217,8 +217,8 @@ def _refuse_inapplicable(given: Mapping[str, Any], name: str, cls: type[Plan]) -
     source = given.get("source")
     if name == "natural" and source and not find_source(source, "data.source").natural:
         raise ConfigError(
-            f"data.partition='natural': {given['source']} does not say whose its examples are; "
-            f"use one of {', '.join(p for p in PARTITIONS if p != 'natural')}"
+            f"data.partition='natural': {source} does not name the client of each "
+            f"example; use one of {', '.join(p for p in PARTITIONS if p != 'natural')}"
         )
     options.refuse_unknown(given, known, "data")
 

@@ -153,12 +153,12 @@ def _read_archive(path: Path) -> dict[str, bytes]:
 
 def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:
     """Download the file into the cache, where it appears whole or not at all."""
-    wanted = ", ".join(dict.fromkeys(f.url.rsplit("/", 1)[-1] or f.name for f in missing))
+    names = ", ".join(dict.fromkeys(f.url.rsplit("/", 1)[-1] or f.name for f in missing))
     places = " and ".join(dict.fromkeys(str(home(f.folder)) for f in missing))
     if not os.environ.get(VARIABLE):
         places += f" or set {VARIABLE} to the folder that holds such folders"
     if not file.url:
-        raise DataError(f"{wanted} not found and cannot be downloaded; put it into {places}")
+        raise DataError(f"{names} not found and cannot be downloaded; put it into {places}")
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
@@ -171,8 +171,8 @@ def _download(file: DataFile, missing: Sequence[DataFile]) -> Path:
         )
     except Exception as error:  # any failure of network, proxy, disk or digest ends the same way
         raise DataError(
-            f"{wanted} not found, and {file.url} gave nothing ({_reason(error)}); "
-            f"put what is missing into {places}"
+            f"{names} not found, and {file.url} cannot be downloaded ({_reason(error)}); "
+            f"put the missing files into {places}"
         ) from None
     if not file.url_hash:
         _remove_if_damaged(file, Path(stored))

@@ -104,7 +104,7 @@ class Pool:
             return partition.assign(self.y, self.test_y, rng)
         if self.owner is None:
             raise ConfigError(
-                f"partition='natural': {self.name} does not say whose its examples are; "
+                f"partition='natural': {self.name} does not name the client of each example; "
                 "use class-groups, dirichlet, dirichlet-labels, shards or iid"
             )
         return partition.assign(self.owner, None, rng)
@@ -175,9 +175,10 @@ def _cut_all(
     for rows in clients:
         distinct = rng.permutation(np.unique(rows))
         free = distinct[use[distinct] == undecided]
-        wanted = count_held_out(len(distinct), fraction) - np.count_nonzero(use[distinct] == held)
+        already_held = np.count_nonzero(use[distinct] == held)
+        more_held = count_held_out(len(distinct), fraction) - already_held
         use[free] = train
-        use[free[: max(0, wanted)]] = held
+        use[free[: max(0, more_held)]] = held
         is_held = use[rows] == held
         if len(free) < len(distinct) and (is_held.all() or not is_held.any()):
             raise ConfigError(

@@ -17,9 +17,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from headstart.data._assignment import (
-    ClassDealer,
+    ClassExamples,
     Rows,
-    deal_counts,
+    assign_counts,
     draw_shares,
     refuse_too_many_clients,
     rows_by_class,
@@ -105,7 +105,7 @@ class ClassGroups:
                 f"{name}={a or 2} needs more images than there are for {self.clients} clients; "
                 + remedy
             )
-        return deal_counts(labels, units * a // 2, rng)
+        return assign_counts(labels, units * a // 2, rng)
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,16 @@ class Dirichlet:
                 f"examples={self.examples} per client is more than the {len(labels)} there are; "
                 "use fewer"
             )
-        dealers = [ClassDealer(rows, rng) for rows in rows_by_class(labels, rng)]
-        return [self._draw_client(dealers, rng) for _ in range(self.clients)], None
+        classes = [ClassExamples(rows, rng) for rows in rows_by_class(labels, rng)]
+        return [self._draw_client(classes, rng) for _ in range(self.clients)], None
 
-    def _draw_client(self, dealers: Sequence[ClassDealer], rng: np.random.Generator) -> np.ndarray:
-        share = draw_shares(self.alpha, len(dealers), rng)
+    def _draw_client(
+        self, classes: Sequence[ClassExamples], rng: np.random.Generator
+    ) -> np.ndarray:
+        share = draw_shares(self.alpha, len(classes), rng)
         counts = rng.multinomial(self.examples, share)
         return np.concatenate(
-            [dealer.draw(int(k)) for dealer, k in zip(dealers, counts, strict=True)]
+            [examples.draw(int(k)) for examples, k in zip(classes, counts, strict=True)]
         )
 
 

@@ -94,7 +94,7 @@ def plotly_panel(panel: Panel) -> Json:
 
 
 def _shares_positions(marks: Sequence[Mark]) -> bool:
-    """Whether one box can describe all marks at a position."""
+    """Return whether one box can describe all marks at a position."""
     if all(isinstance(mark, Bars) for mark in marks):
         return True
     lines = [tuple(mark.x) for mark in marks if isinstance(mark, Line)]

@@ -1,9 +1,9 @@
-"""Checks for algorithms and models, wherever they were written.
+"""Checks that algorithms and models, built in or your own, keep their contract.
 
     from headstart.testing import check_algorithm
     check_algorithm(FedProx)
 
-raises one :class:`ContractError` that lists everything that is wrong, and what to do about it.
+raises one :class:`ContractError` that lists every problem and its remedy.
 :func:`algorithm_problems` and :func:`model_problems` return the list instead.
 """
 

@@ -1,4 +1,4 @@
-"""Whether an algorithm keeps the contract of :mod:`headstart.algorithms._contract`."""
+"""Check that an algorithm keeps the contract of :mod:`headstart.algorithms._contract`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def check_algorithm(
     model: Model | None = None,
     draws: bool = True,
 ) -> None:
-    """Raise a :class:`ContractError` that lists everything the algorithm gets wrong.
+    """Raise a :class:`ContractError` that lists every problem of the algorithm.
 
     ``algorithm`` is a class whose options all have defaults, or an instance. It trains a small
-    network on a few small clients, unless ``data`` and ``model`` are given. ``draws=False`` is for
-    an algorithm whose clients use all their rows in every step, so that keys change nothing.
+    network on a few small clients, unless ``data`` and ``model`` are given. Use ``draws=False`` for
+    an algorithm whose clients use all their rows in every step, so that keys have no effect.
 
     >>> from headstart import FedAvg
     >>> check_algorithm(FedAvg(local_steps=2, batch_size=5))
@@ -62,9 +62,9 @@ def algorithm_problems(
     model: Model | None = None,
     draws: bool = True,
 ) -> list[Problem]:
-    """Everything that is wrong with an algorithm; empty if it keeps the contract.
+    """Return every problem of an algorithm; empty if it keeps the contract.
 
-    What is computed is checked only if structures, shapes and types are right.
+    Computed values are checked only if structures, shapes and types are right.
     """
     cls = _class_of(algorithm)
     if not issubclass(cls, Algorithm):
@@ -93,7 +93,7 @@ def algorithm_problems(
 
 
 def _until_stopped(check: Iterator[Problem]) -> Iterator[Problem]:
-    """Yield the problems of a check, and what ended it if it cannot continue."""
+    """Yield the problems of a check, and the one that stopped it if it cannot continue."""
     try:
         with report_errors_as_problems("rounds"):
             yield from check
@@ -108,53 +108,53 @@ def _class_of(algorithm: Any) -> type:
 def _class_problems(cls: type[Algorithm]) -> Iterator[Problem]:
     if not getattr(cls, "__final__", False):
         yield Problem("class", "it is not final", "write @final (from typing) before the class")
-    if _undocumented(cls):
-        yield Problem("class", "it has no docstring", "say in a line what it does")
+    if _lacks_docstring(cls):
+        yield Problem("class", "it has no docstring", "say in one line what it does")
     module = inspect.getmodule(cls)
     if module is not None and not (module.__doc__ or "").strip():
         yield Problem(
             "module",
             "it has no docstring",
-            "give the formula with its equation number, and say where the paper is silent",
+            "give the formula with its equation number, and say what the paper leaves open",
         )
     name = getattr(cls, "name", None)
     if not isinstance(name, property) and not (isinstance(name, str) and NAME.fullmatch(name)):
         yield Problem(
             "name",
             f"is {name!r}",
-            "set name: ClassVar[str] to a word in small letters, digits and hyphens",
+            "set name: ClassVar[str] to lower-case letters, digits and hyphens",
         )
 
 
-def _undocumented(cls: type) -> bool:
+def _lacks_docstring(cls: type) -> bool:
     text = (cls.__dict__.get("__doc__") or "").strip()
-    return not text or text.startswith(f"{cls.__name__}(")  # which dataclasses write themselves
+    return not text or text.startswith(f"{cls.__name__}(")  # dataclasses generate this one
 
 
 def _option_problems(algorithm: Algorithm) -> Iterator[Problem]:
-    table = {name: value for name, value in to_table(algorithm).items() if _fits_a_file(value)}
+    table = {name: value for name, value in to_table(algorithm).items() if _can_be_stored(value)}
     if len(table) < len(to_table(algorithm)):
-        return  # an object that only Python code can make
-    read = tomllib.loads(tomli_w.dumps(table))
+        return  # an option that only Python code can create
+    from_file = tomllib.loads(tomli_w.dumps(table))
     try:
-        again = build_from_table(type(algorithm), read, "algorithm")
+        rebuilt = build_from_table(type(algorithm), from_file, "algorithm")
     except Exception as error:
         yield Problem(
             "options",
-            f"written to a file and read again they are refused: {describe_error(error)}",
+            f"they are refused after being written to a file: {describe_error(error)}",
             "annotate each option with its type",
         )
         return
     for name, value in to_table(algorithm).items():
-        if to_table(again).get(name) != value:
+        if to_table(rebuilt).get(name) != value:
             yield Problem(
                 "options",
-                f"{name}={value!r} becomes {to_table(again).get(name)!r} in a file",
+                f"{name}={value!r} becomes {to_table(rebuilt).get(name)!r} in a file",
                 f"annotate {name} with its type, and do not change it in __init__",
             )
 
 
-def _fits_a_file(value: Any) -> bool:
+def _can_be_stored(value: Any) -> bool:
     try:
         tomli_w.dumps({"value": value})
     except TypeError:

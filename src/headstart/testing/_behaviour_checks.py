@@ -1,4 +1,4 @@
-"""What an algorithm computes: repeatable, from the client's own rows, as both engines do."""
+"""Check what an algorithm computes: repeatable, from the client's rows, equal in both engines."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headstart.trees import Tree
 ROUNDS, PIECES = 4, (1, 2, 1)
 STEPS = 2
 ROUNDING = 1e-4
-"""Two programs for one formula may differ by this much after a few rounds in float32."""
+"""Largest difference in float32 of two programs for one formula after a few rounds."""
 KEY, OTHER_KEY = 3, 4
 SMALL, LARGE = 0, 3
 """Clients whose gradients are counted."""
 
 
 def reply_problems(bench: Bench, *, draws: bool) -> Iterator[Problem]:
-    """Numbers, keys and rows of one client's round."""
+    """Check the numbers, keys and rows of one client's round."""
     algorithm, params, task = bench.algorithm, bench.params, bench.task()
     key, other_key = jax.random.key(KEY), jax.random.key(OTHER_KEY)
-    run = _compiled(run_client)
+    run = _compile(run_client)
     first = run(algorithm, params, task, key)
     reply, memory, info = first
     parts = {"reply": reply, "memory": memory, "info": info}
@@ -54,12 +54,12 @@ def reply_problems(bench: Bench, *, draws: bool) -> Iterator[Problem]:
             f"{weight:g}, and a server refuses a reply with another weight",
             "reply with self.weight_of(task.count)",
         )
-    again = _compiled(run_client)(algorithm, params, task, key)
-    if not are_identical(first, again):
+    repeated = _compile(run_client)(algorithm, params, task, key)
+    if not are_identical(first, repeated):
         yield Problem(
             "client_update",
             "two calls with the same arguments differ",
-            "take all randomness from the key, and keep nothing outside of state and memory",
+            "take all randomness from the key, and keep nothing outside state and memory",
         )
     if draws and are_identical(first[:2], run(algorithm, params, task, other_key)[:2]):
         yield Problem(
@@ -78,12 +78,12 @@ def reply_problems(bench: Bench, *, draws: bool) -> Iterator[Problem]:
 
 
 def personal_problems(bench: Bench) -> Iterator[Problem]:
-    """The model of a client that was never in training."""
+    """Check the model of a client that was not in training."""
     algorithm, params, client = bench.algorithm, bench.params, bench.new_client
     key = jax.random.key(KEY)
-    run = _compiled(_personal_models)
-    asked, by_hand = run(algorithm, params, bench.task(client), key)
-    broken = find_not_finite(asked)
+    run = _compile(_personal_models)
+    models, by_steps = run(algorithm, params, bench.task(client), key)
+    broken = find_not_finite(models)
     if broken:
         yield Problem(
             "personal_model",
@@ -91,19 +91,19 @@ def personal_problems(bench: Bench) -> Iterator[Problem]:
             "personal_start must serve a client with the memory that init_memory gives",
         )
         return
-    if find_largest_gap(asked[0], asked[STEPS])[1] == 0:
+    if find_largest_gap(models[0], models[STEPS])[1] == 0:
         yield Problem(
             "personal_step",
             "adaptation does not change the model of a new client",
             "move the model by a gradient step on the client's examples",
         )
-    if find_largest_gap(asked, by_hand)[1] > ROUNDING:
+    if find_largest_gap(models, by_steps)[1] > ROUNDING:
         yield Problem(
             "personalize",
             "it differs from personal_start followed by personal_step",
             "do not replace it: the engines take the steps themselves",
         )
-    if not are_identical(asked, run(algorithm, params, bench.alone(client), key)[0]):
+    if not are_identical(models, run(algorithm, params, bench.alone(client), key)[0]):
         yield Problem(
             "personal_step",
             "the result changes with the rows of other clients",
@@ -112,24 +112,24 @@ def personal_problems(bench: Bench) -> Iterator[Problem]:
 
 
 def cost_problems(bench: Bench) -> Iterator[Problem]:
-    """Gradients as declared."""
+    """Check that the algorithm declares the gradients it computes."""
     algorithm, (updates, step) = bench.algorithm, count_gradients(bench)
     for examples, counts in updates.items():
         declared = algorithm.gradients_per_update(examples)
-        if declared not in _accepted(counts):
-            yield _miscounted(
+        if declared not in _accepted_counts(counts):
+            yield _report_count(
                 f"gradients_per_update({examples})", "client_update", declared, counts
             )
-    if algorithm.gradients_per_step not in _accepted(step):
+    if algorithm.gradients_per_step not in _accepted_counts(step):
         declared = algorithm.gradients_per_step
-        yield _miscounted("gradients_per_step", "personal_step", declared, step)
+        yield _report_count("gradients_per_step", "personal_step", declared, step)
 
 
 def count_gradients(bench: Bench) -> tuple[dict[int, Counts], Counts]:
-    """Gradients of ``client_update`` by the client's examples, and of ``personal_step``."""
+    """Count the gradients of ``client_update``, by number of examples, and of ``personal_step``."""
     algorithm, params = bench.algorithm, bench.params
     objective = CountingObjective(bench.federation.objective)
-    update, step = _compiled(run_client), _compiled(_one_step)
+    update, step = _compile(run_client), _compile(_start_and_step)
     key, updates = jax.random.key(KEY), {}
     for client in (SMALL, LARGE):
         task = bench.task_with(objective, client)
@@ -137,17 +137,17 @@ def count_gradients(bench: Bench) -> tuple[dict[int, Counts], Counts]:
             lambda task=task: update(algorithm, params, task, key)  # type: ignore[misc]
         )
     task = bench.task_with(objective, SMALL)
-    # What personal_start computes does not count.
-    start = objective.count(lambda: _compiled(_start)(algorithm, params, task, key))
+    # Gradients in personal_start are not counted.
+    start = objective.count(lambda: _compile(_start)(algorithm, params, task, key))
     both = objective.count(lambda: step(algorithm, params, task, key))
     return updates, Counts(*(b - s for b, s in zip(both, start, strict=True)))
 
 
 def engine_problems(bench: Bench) -> Iterator[Problem]:
-    """Both engines, and a run that is interrupted."""
+    """Check that both engines agree, and that an interrupted run can be resumed."""
     engine = bench.engine
     try:
-        whole = engine.advance(engine.start(), ROUNDS)
+        progress = engine.advance(engine.start(), ROUNDS)
     except DivergedError as error:
         yield Problem("client_update", str(error), "the step sizes may be too large by default")
         return
@@ -160,7 +160,10 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
         active=engine.active,
     )
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)
-    for what, fast, slow in (("state", whole.state, state), ("memory", whole.memory, stacked)):
+    for what, fast, slow in (
+        ("state", progress.state, state),
+        ("memory", progress.memory, stacked),
+    ):
         leaf, gap = find_largest_gap(fast, slow)
         if gap > ROUNDING:
             yield Problem(
@@ -168,12 +171,12 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
                 f"the compiled engine and plain loops differ by {gap:.1g} in {leaf} of the {what} "
                 f"after {ROUNDS} rounds",
                 "results must depend on the arguments alone: look for Python values that change "
-                "between calls, or for code that treats one client unlike another",
+                "between calls, or for code that treats clients differently",
             )
-    pieces = engine.start()
+    resumed = engine.start()
     for count in PIECES:
-        pieces = engine.advance(_stored(pieces), count)
-    if not are_identical((whole.state, whole.memory), (pieces.state, pieces.memory)):
+        resumed = engine.advance(_restore(resumed), count)
+    if not are_identical((progress.state, progress.memory), (resumed.state, resumed.memory)):
         yield Problem(
             "rounds",
             f"{ROUNDS} rounds in pieces of {', '.join(map(str, PIECES))} differ from {ROUNDS} "
@@ -182,29 +185,29 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
         )
 
 
-def _stored(progress: Progress) -> Progress:
-    """As a checkpoint would give it back."""
+def _restore(progress: Progress) -> Progress:
+    """Return the progress as it would be read from a checkpoint."""
     state, memory = jax.tree.map(np.asarray, (progress.state, progress.memory))
     return progress._replace(state=state, memory=memory)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Traced and compiled for its own: what was decided while tracing is decided again."""
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile the function without sharing a trace, so that Python code in it runs again."""
     return jax.jit(lambda *args: function(*args))
 
 
 def _personal_models(
     algorithm: Algorithm, params: Tree, task: Task, key: Any
 ) -> tuple[list[Tree], list[Tree]]:
-    """A new client's model after 0 … STEPS steps: by ``personalize``, and step by step."""
+    """Return a new client's models after 0 … STEPS steps, by ``personalize`` and step by step."""
     state = algorithm.init(params)
     memory = algorithm.init_memory(state)
-    asked = [algorithm.personalize(state, memory, task, key, n) for n in range(STEPS + 1)]
-    own, by_hand = algorithm.personal_start(state, memory, task, adaptation_start(key)), []
+    models = [algorithm.personalize(state, memory, task, key, n) for n in range(STEPS + 1)]
+    carry, by_steps = algorithm.personal_start(state, memory, task, adaptation_start(key)), []
     for step in range(STEPS + 1):
-        by_hand.append(algorithm.personal_model(own))
-        own = algorithm.personal_step(own, task.for_adaptation(), adaptation_step(key, step))
-    return asked, by_hand
+        by_steps.append(algorithm.personal_model(carry))
+        carry = algorithm.personal_step(carry, task.for_adaptation(), adaptation_step(key, step))
+    return models, by_steps
 
 
 def _start(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> Any:
@@ -212,22 +215,22 @@ def _start(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> Any:
     return algorithm.personal_start(state, algorithm.init_memory(state), task, key)
 
 
-def _one_step(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> Any:
+def _start_and_step(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> Any:
     return algorithm.personal_step(_start(algorithm, params, task, key), task, key)
 
 
-def _accepted(counts: Counts) -> tuple[int, int]:
-    """Declared numbers that fit a count.
+def _accepted_counts(counts: Counts) -> tuple[int, int]:
+    """Return the declared numbers that match a count.
 
-    Differentiating through a gradient step takes that gradient and a product with its Hessian at
-    once; an algorithm that declares the two separately is right as well.
+    Differentiating through a gradient step computes that gradient and a Hessian-vector product at
+    once; an algorithm may also declare the two separately.
     """
     return counts.evaluations, counts.evaluations + counts.products
 
 
-def _miscounted(where: str, method: str, declared: int, counts: Counts) -> Problem:
+def _report_count(where: str, method: str, declared: int, counts: Counts) -> Problem:
     return Problem(
         where,
         f"says {declared}, but {method} computed {counts.evaluations} ({counts})",
-        "declare what is computed; budgets and comparisons at equal cost rely on it",
+        "declare the number computed; budgets and comparisons at equal cost rely on it",
     )

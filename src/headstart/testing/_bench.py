@@ -1,4 +1,4 @@
-"""A small federation on which an algorithm is tried, and one round with one client."""
+"""A small federation for trying an algorithm, and one round with one client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTICIPATION = 0.6
 
 
 class Bench(NamedTuple):
-    """An algorithm with data, a model and its first parameters."""
+    """An algorithm with data, a model and its initial parameters."""
 
     algorithm: Algorithm
     engine: Simulation
@@ -33,7 +33,7 @@ class Bench(NamedTuple):
 
     @classmethod
     def of(cls, algorithm: Algorithm, data: FederatedDataset | None, model: Model | None) -> Bench:
-        """With small data and a small network where none are given."""
+        """Build a bench, by default with small data and a small network."""
         data = make_small_clients(algorithm.largest_batch) if data is None else data
         model = mlp([4]) if model is None else model
         engine = Simulation(data, model, algorithm, participation=PARTICIPATION, seed=0)
@@ -41,34 +41,34 @@ class Bench(NamedTuple):
         return cls(algorithm, engine, federation, model.init(jax.random.key(0), data.schema))
 
     def task(self, client: int = 2) -> Task:
-        """A client's."""
+        """Return a client's task."""
         return self.federation.training_task(jnp.int32(client))
 
     def task_with(self, objective: TaskObjective, client: int) -> Task:
-        """The same with another objective."""
+        """Return a client's task with another objective."""
         task = self.task(client)
         return Task(objective, task.examples, task.start, task.count, task.most)
 
     def alone(self, client: int = 2) -> Task:
-        """Return a client's task in which the rows of all others are spoiled."""
+        """Return a client's task in which all other clients' rows are overwritten."""
         task = self.task(client)
         rows = jnp.arange(int(task.start), int(task.start + task.count))
 
-        def spoil(column: Any) -> Any:
-            nothing = jnp.nan if jnp.issubdtype(column.dtype, jnp.floating) else 0
-            return jnp.full_like(column, nothing).at[rows].set(column[rows])
+        def overwrite_others(column: Any) -> Any:
+            filler = jnp.nan if jnp.issubdtype(column.dtype, jnp.floating) else 0
+            return jnp.full_like(column, filler).at[rows].set(column[rows])
 
-        spoiled = jax.tree.map(spoil, task.examples)
-        return Task(task.objective, spoiled, task.start, task.count, task.most)
+        examples = jax.tree.map(overwrite_others, task.examples)
+        return Task(task.objective, examples, task.start, task.count, task.most)
 
     @property
     def new_client(self) -> int:
-        """A client that was never in training, or the last one if there is none."""
+        """A client that is not in training, or the last one if there is none."""
         return self.engine.data.clients - 1
 
 
 def make_small_clients(largest_batch: int) -> FederatedDataset:
-    """Clients of different sizes, each with its own rule from features to classes."""
+    """Make clients of different sizes, each with its own rule from features to classes."""
     rng = np.random.default_rng(0)
     parts = []
     for client in range(KNOWN + NEW):
@@ -82,13 +82,13 @@ def make_small_clients(largest_batch: int) -> FederatedDataset:
 
 
 def make_cohort(algorithm: Algorithm, reply: Reply) -> Cohort:
-    """Return a cohort in which every client gave this reply."""
+    """Return a cohort in which every client sent this reply."""
     count = 1 if algorithm.rule is None else max(1, algorithm.rule.needs())
     return build_cohort([reply] * count, asked=count, exist=KNOWN, rule=algorithm.rule)
 
 
 def run_client(algorithm: Algorithm, params: Tree, task: Task, key: Any) -> tuple[Any, ...]:
-    """Reply, memory and info of a client in the first round."""
+    """Return reply, memory and info of a client in the first round."""
     state = algorithm.init(params)
     sent = algorithm.broadcast(state, jax.random.fold_in(key, 0))
     return algorithm.client_update(sent, algorithm.init_memory(state), task, key)

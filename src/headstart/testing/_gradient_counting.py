@@ -14,18 +14,18 @@ from headstart.trees import Tree, dot
 
 
 class Counts(NamedTuple):
-    """Gradients that were taken, and how many of them were differentiated once more."""
+    """Number of gradients computed, and how many of them were differentiated again."""
 
     gradients: int
     products: int
 
     @property
     def evaluations(self) -> int:
-        """By the convention that a Hessian-vector product counts 2."""
+        """Gradient evaluations, where a Hessian-vector product counts as 2."""
         return self.gradients + self.products
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the counts in words."""
         plain = f"{self.gradients - self.products} gradients"
         if not self.products:
             return plain
@@ -33,7 +33,7 @@ class Counts(NamedTuple):
 
 
 class CountingObjective:
-    """The objective with a count.
+    """An objective that counts its gradients.
 
     A custom derivative rule runs whenever JAX differentiates the loss, and its callback whenever
     the compiled program does: in loops and under ``vmap`` once for each evaluation.
@@ -45,10 +45,10 @@ class CountingObjective:
         self._gradients: list[None] = []
         self._products: list[None] = []
         self._objective = objective
-        self._loss = _counted(objective.loss, self._gradients, self._products)
+        self._loss = _add_counting(objective.loss, self._gradients, self._products)
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
-        """The objective's loss."""
+        """Return the objective's loss; its gradients are counted."""
         return self._loss(params, batch)
 
     def losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
@@ -61,11 +61,11 @@ class CountingObjective:
 
     @property
     def width(self) -> int:
-        """The objective's."""
+        """Width of the objective's statistics."""
         return self._objective.width
 
     def count(self, program: Callable[[], Any]) -> Counts:
-        """What the program computes."""
+        """Run the program and count the gradients it computes."""
         self._gradients.clear()
         self._products.clear()
         jax.block_until_ready(program())
@@ -73,10 +73,10 @@ class CountingObjective:
         return Counts(len(self._gradients), len(self._products))
 
 
-def _counted(
+def _add_counting(
     loss: Callable[..., Any], gradients: list[None], products: list[None]
 ) -> Callable[..., Any]:
-    def note(calls: list[None], params: Tree) -> None:
+    def record_call(calls: list[None], params: Tree) -> None:
         # The argument makes the callback run once per member of a vmapped batch.
         jax.debug.callback(lambda _: calls.append(None), jnp.sum(jax.tree.leaves(params)[0]))
 
@@ -87,7 +87,7 @@ def _counted(
     @value_and_gradient.defjvp
     def second(primals: Any, tangents: Any) -> Any:
         params, batch = primals
-        note(products, params)
+        record_call(products, params)
         first = jax.value_and_grad(loss)
         return jax.jvp(lambda w: first(w, batch), (params,), (tangents[0],))
 
@@ -98,7 +98,7 @@ def _counted(
     @counted.defjvp
     def first(primals: Any, tangents: Any) -> Any:
         params, batch = primals
-        note(gradients, params)
+        record_call(gradients, params)
         value, gradient = value_and_gradient(params, batch)
         return value, dot(gradient, tangents[0]).astype(value.dtype)
 

@@ -1,4 +1,4 @@
-"""Whether a model keeps the contract of :mod:`headstart.models._model`."""
+"""Check that a model keeps the contract of :mod:`headstart.models._model`."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ DEFAULT = Schema(shape=(6,), classes=3)
 
 
 def check_model(model: Any, schema: Schema | None = None) -> None:
-    """Raise a :class:`ContractError` that lists everything the model gets wrong.
+    """Raise a :class:`ContractError` that lists every problem of the model.
 
-    ``model`` is an object with ``init`` and ``apply``, or a class of such that needs no arguments.
-    ``schema`` says what data it is for; by default six numbers and three classes.
+    ``model`` is an object with ``init`` and ``apply``, or a class that needs no arguments.
+    ``schema`` describes the data it is for; by default six numbers and three classes.
 
     >>> from headstart.data import Schema
     >>> from headstart.models import cnn
@@ -48,7 +48,7 @@ def check_model(model: Any, schema: Schema | None = None) -> None:
 
 
 def model_problems(model: Any, schema: Schema | None = None) -> list[Problem]:
-    """Everything that is wrong with a model; empty if it keeps the contract."""
+    """Return every problem of a model; empty if it keeps the contract."""
     schema = DEFAULT if schema is None else schema
     problems: list[Problem] = []
     try:
@@ -58,7 +58,7 @@ def model_problems(model: Any, schema: Schema | None = None) -> list[Problem]:
             if not callable(getattr(model, name, None)):
                 raise CheckStopped(Problem(name, "is missing", f"write the method {name}"))
         problems += _static_problems(model)
-        params = _parameters(model, schema)
+        params = _check_parameters(model, schema)
         problems += _output_problems(model, params, schema)
         if not problems:
             problems += _transform_problems(model, params, schema)
@@ -68,7 +68,7 @@ def model_problems(model: Any, schema: Schema | None = None) -> list[Problem]:
 
 
 def _static_problems(model: Any) -> Iterator[Problem]:
-    """Equal descriptions must share one compiled program."""
+    """Check that equal models are equal and hashable, so that they share a compiled program."""
     remedy = "make the model a frozen dataclass with tuples, not lists or arrays, in its fields"
     try:
         hash(model)
@@ -84,17 +84,17 @@ def _static_problems(model: Any) -> Iterator[Problem]:
         yield Problem("class", "two models with equal options are not equal", remedy)
 
 
-def _parameters(model: Any, schema: Schema) -> Tree:
+def _check_parameters(model: Any, schema: Schema) -> Tree:
     key = jax.random.key(0)
     try:
-        params, again = (model.init(key, schema) for _ in range(2))
+        params, repeated = (model.init(key, schema) for _ in range(2))
     except ConfigError as error:
         data = f"shape {schema.shape}, outputs {schema.outputs}, vocabulary {schema.vocabulary}"
         raise CheckStopped(
             Problem(
                 "init",
                 f"it refuses data of {data}: {error}",
-                "call check_model(model, schema) with data it is for",
+                "call check_model(model, schema) with the schema of data it is for",
             )
         ) from None
     except Exception as error:
@@ -121,15 +121,17 @@ def _parameters(model: Any, schema: Schema) -> Tree:
                 "init", f"parameter {find_not_finite(params)} is not finite", "draw finite numbers"
             )
         )
-    if describe_difference(params, again) or not are_identical(params, again):
+    if describe_difference(params, repeated) or not are_identical(params, repeated):
         raise CheckStopped(
-            Problem("init", "equal keys give other parameters", "take all randomness from the key")
+            Problem(
+                "init", "equal keys give different parameters", "take all randomness from the key"
+            )
         )
     return params
 
 
 def _output_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Problem]:
-    x = _inputs(schema)
+    x = _draw_inputs(schema)
     with report_errors_as_problems("apply"):
         outputs = model.apply(params, x)
     shapes: list[tuple[int, ...]] = [(BATCH, schema.outputs)]
@@ -137,17 +139,17 @@ def _output_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Probl
         shapes.append((BATCH, *schema.shape, schema.outputs))
     if not hasattr(outputs, "shape") or tuple(outputs.shape) not in shapes:
         shape = getattr(outputs, "shape", type(outputs).__name__)
-        wanted = " or ".join(map(str, shapes))
+        expected = " or ".join(map(str, shapes))
         raise CheckStopped(
             Problem(
                 "apply",
                 f"{BATCH} examples of shape {schema.shape} give {shape}",
-                f"return an array of shape {wanted}: a row of outputs for every example",
+                f"return an array of shape {expected}: a row of outputs for every example",
             )
         )
     if find_not_finite(outputs):
         yield Problem(
-            "apply", "outputs of the first parameters are not finite", "scale the first weights"
+            "apply", "outputs of the initial parameters are not finite", "scale the initial weights"
         )
         return
     with report_errors_as_problems("apply"):
@@ -156,12 +158,12 @@ def _output_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Probl
         yield Problem(
             "apply",
             "the output for an example depends on the others in its batch",
-            "use layer or group normalisation in place of batch normalisation",
+            "use layer or group normalisation instead of batch normalisation",
         )
 
 
 def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Problem]:
-    x = _inputs(schema)
+    x = _draw_inputs(schema)
 
     def loss(params: Tree) -> Array:
         return jnp.mean((model.apply(params, x) - 1.0) ** 2)
@@ -172,17 +174,17 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
     if describe_difference(plain, compiled) or find_largest_gap(plain, compiled)[1] > ROUNDING:
         yield Problem(
             "apply under jax.jit",
-            "the compiled function gives other outputs",
+            "the compiled function gives different outputs",
             "compute with its arguments only: no random numbers, no state",
         )
     with report_errors_as_problems("apply under jax.vmap"):
-        both = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), params)
-        mapped = jax.vmap(model.apply, in_axes=(0, None))(both, x)
+        two_models = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), params)
+        mapped = jax.vmap(model.apply, in_axes=(0, None))(two_models, x)
     if describe_difference(plain, mapped[1]) or find_largest_gap(plain, mapped[1])[1] > ROUNDING:
         yield Problem(
             "apply under jax.vmap",
-            "several clients' models at once give other outputs than one by one",
-            "use functions of jax.numpy, and no fixed number of axes of the parameters",
+            "several clients' models at once give different outputs than one by one",
+            "use functions of jax.numpy, and do not assume a number of axes of the parameters",
         )
     with report_errors_as_problems("gradient"):
         gradient = jax.grad(loss)(params)
@@ -197,7 +199,7 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
         yield Problem(
             "gradient",
             "it is zero in every parameter",
-            "let the outputs depend on the parameters by differentiable functions",
+            "make the outputs depend on the parameters through differentiable functions",
         )
     with report_errors_as_problems("second derivative"):
         product = jax.jvp(jax.grad(loss), (params,), (gradient,))[1]
@@ -209,8 +211,8 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
         )
 
 
-def _inputs(schema: Schema) -> Array:
-    """A small random batch as the model will see it: tokens as whole numbers."""
+def _draw_inputs(schema: Schema) -> Array:
+    """Draw a small random batch as the model sees it: tokens as whole numbers."""
     rng = np.random.default_rng(0)
     shape = (BATCH, *schema.shape)
     if schema.vocabulary:

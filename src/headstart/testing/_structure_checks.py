@@ -1,4 +1,4 @@
-"""What the methods of an algorithm return, found out without computing anything."""
+"""Check what the methods of an algorithm return, without computing anything."""
 
 from __future__ import annotations
 
@@ -17,80 +17,86 @@ from headstart.testing._problems import (
     report_errors_as_problems,
 )
 
-STRUCTURE_IS_KEPT = "return the same structure, shapes and types as before"
+KEEP_STRUCTURE = "return the same structure, shapes and types as before"
 
 
 def structure_problems(bench: Bench) -> Iterator[Problem]:
-    """Everything about structures, shapes and types."""
+    """Check structures, shapes and types."""
     algorithm, key = bench.algorithm, jax.random.key(0)
-    yield from _traced_options(algorithm)
-    yield from _numbers(algorithm)
+    yield from _check_traced_options(algorithm)
+    yield from _check_numbers(algorithm)
 
-    state = _shapes("init", algorithm, lambda a, *args: a.init(*args), bench.params)
-    yield from _storable("init", "the state", state)
-    yield from _models(algorithm, state, bench.params)
+    state = _trace_shapes("init", algorithm, lambda a, *args: a.init(*args), bench.params)
+    yield from _check_storable("init", "the state", state)
+    yield from _check_models(algorithm, state, bench.params)
 
-    memory = _shapes("init_memory", algorithm, lambda a, *args: a.init_memory(*args), state)
-    yield from _storable("init_memory", "the memory", memory)
-    yield from _declared_memory(algorithm, memory)
+    memory = _trace_shapes("init_memory", algorithm, lambda a, *args: a.init_memory(*args), state)
+    yield from _check_storable("init_memory", "the memory", memory)
+    yield from _check_declared_memory(algorithm, memory)
 
-    sent = _shapes("broadcast", algorithm, lambda a, *args: a.broadcast(*args), state, key)
+    sent = _trace_shapes("broadcast", algorithm, lambda a, *args: a.broadcast(*args), state, key)
     if not isinstance(sent, Sent):
         raise CheckStopped(
-            Problem("broadcast", f"returned {_kind(sent)}", "return Sent(params, extra)")
+            Problem("broadcast", f"returned {_describe_kind(sent)}", "return Sent(params, extra)")
         )
 
-    reply, after, info = _several(
+    reply, after, info = _require_tuple(
         "client_update", "Reply, memory, info", 3,
-        _shapes("client_update", algorithm, lambda a, *args: a.client_update(*args),
+        _trace_shapes("client_update", algorithm, lambda a, *args: a.client_update(*args),
                 sent, memory, bench.task(), key),
     )  # fmt: skip
-    yield from _kept("client_update", "the client's memory", memory, after)
-    yield from _info("client_update", info, needs_loss=True)
-    wrong_reply = list(_reply(reply, sent))
-    yield from wrong_reply
-    if wrong_reply:
-        return  # the server could not but fail with it
+    yield from _check_unchanged("client_update", "the client's memory", memory, after)
+    yield from _check_info("client_update", info, needs_loss=True)
+    reply_problems = list(_check_reply(reply, sent))
+    yield from reply_problems
+    if reply_problems:
+        return  # the server would fail with it
 
     def server_update(a: Algorithm, state: Any, reply: Reply, key: Any) -> Any:
         return a.server_update(state, make_cohort(a, reply), key)
 
-    new_state, info = _several(
+    new_state, info = _require_tuple(
         "server_update", "state, info", 2,
-        _shapes("server_update", algorithm, server_update, state, reply, key),
+        _trace_shapes("server_update", algorithm, server_update, state, reply, key),
     )  # fmt: skip
-    yield from _kept("server_update", "the state", state, new_state)
-    yield from _info("server_update", info, needs_loss=False)
-    yield from _personal(bench, state, memory, key)
+    yield from _check_unchanged("server_update", "the state", state, new_state)
+    yield from _check_info("server_update", info, needs_loss=False)
+    yield from _check_personal(bench, state, memory, key)
 
 
-def _personal(bench: Bench, state: Any, memory: Any, key: Any) -> Iterator[Problem]:
+def _check_personal(bench: Bench, state: Any, memory: Any, key: Any) -> Iterator[Problem]:
     algorithm, task = bench.algorithm, bench.task(bench.new_client)
-    start = _shapes("personal_start", algorithm, lambda a, *args: a.personal_start(*args),
+    start = _trace_shapes("personal_start", algorithm, lambda a, *args: a.personal_start(*args),
                     state, memory, task, key)  # fmt: skip
-    after = _shapes("personal_step", algorithm, lambda a, *args: a.personal_step(*args),
+    after = _trace_shapes("personal_step", algorithm, lambda a, *args: a.personal_step(*args),
                     start, task, key)  # fmt: skip
-    yield from _kept("personal_step", "the client's model", start, after)
-    model = _shapes("personal_model", algorithm, lambda a, *args: a.personal_model(*args), start)
-    yield from _like_params("personal_model", model, bench.params)
+    yield from _check_unchanged("personal_step", "the client's model", start, after)
+    model = _trace_shapes(
+        "personal_model", algorithm, lambda a, *args: a.personal_model(*args), start
+    )
+    yield from _check_like_params("personal_model", model, bench.params)
 
 
-def _models(algorithm: Algorithm, state: Any, params: Any) -> Iterator[Problem]:
-    model = _shapes("model", algorithm, lambda a, *args: a.model(*args), state)
-    yield from _like_params("model", model, params)
-    other = _shapes("with_model", algorithm, lambda a, *args: a.with_model(*args), state, params)
-    yield from _kept("with_model", "the state", state, other)
+def _check_models(algorithm: Algorithm, state: Any, params: Any) -> Iterator[Problem]:
+    model = _trace_shapes("model", algorithm, lambda a, *args: a.model(*args), state)
+    yield from _check_like_params("model", model, params)
+    other = _trace_shapes(
+        "with_model", algorithm, lambda a, *args: a.with_model(*args), state, params
+    )
+    yield from _check_unchanged("with_model", "the state", state, other)
     if algorithm.measures_gradient_norm:
-        point = _shapes(
+        point = _trace_shapes(
             "gradient_norm_point", algorithm, lambda a, *args: a.gradient_norm_point(*args), state
         )
         if not isinstance(point, GradientNormPoint):
             yield Problem(
-                "gradient_norm_point", f"returned {_kind(point)}", "return a GradientNormPoint"
+                "gradient_norm_point",
+                f"returned {_describe_kind(point)}",
+                "return a GradientNormPoint",
             )
 
 
-def _traced_options(algorithm: Algorithm) -> Iterator[Problem]:
+def _check_traced_options(algorithm: Algorithm) -> Iterator[Problem]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(algorithm):
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         if not isinstance(leaf, bool | int | float | complex | jax.Array) and not hasattr(
@@ -112,7 +118,7 @@ def _traced_options(algorithm: Algorithm) -> Iterator[Problem]:
             )
 
 
-def _numbers(algorithm: Algorithm) -> Iterator[Problem]:
+def _check_numbers(algorithm: Algorithm) -> Iterator[Problem]:
     with report_errors_as_problems("gradients_per_update"):
         counts = [algorithm.gradients_per_update(6), algorithm.gradients_per_step]
     for where, count, least in (
@@ -124,7 +130,7 @@ def _numbers(algorithm: Algorithm) -> Iterator[Problem]:
             yield Problem(where, f"is {count!r}", f"return a whole number of at least {least}")
 
 
-def _storable(where: str, what: str, tree: Any) -> Iterator[Problem]:
+def _check_storable(where: str, what: str, tree: Any) -> Iterator[Problem]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
@@ -135,23 +141,23 @@ def _storable(where: str, what: str, tree: Any) -> Iterator[Problem]:
             )
 
 
-def _declared_memory(algorithm: Algorithm, memory: Any) -> Iterator[Problem]:
+def _check_declared_memory(algorithm: Algorithm, memory: Any) -> Iterator[Problem]:
     holds = bool(jax.tree.leaves(memory))
     if holds != algorithm.needs_memory:
-        wanted = "needs_memory: ClassVar[bool] = True" if holds else "needs_memory = False"
+        declaration = "needs_memory: ClassVar[bool] = True" if holds else "needs_memory = False"
         yield Problem(
             "needs_memory",
             f"is {algorithm.needs_memory}, but a client's memory is {'not ' * holds}empty",
-            f"write {wanted}",
+            f"write {declaration}",
         )
 
 
-def _reply(reply: Any, sent: Sent) -> Iterator[Problem]:
+def _check_reply(reply: Any, sent: Sent) -> Iterator[Problem]:
     if not isinstance(reply, Reply):
         raise CheckStopped(
             Problem(
                 "client_update",
-                f"replied with {_kind(reply)}",
+                f"replied with {_describe_kind(reply)}",
                 "return Reply(update, weight, parts)",
             )
         )
@@ -159,25 +165,31 @@ def _reply(reply: Any, sent: Sent) -> Iterator[Problem]:
     if gap and jax.tree.leaves(reply.update):
         yield Problem(
             "client_update",
-            f"the update is not built like the model that was sent: {gap}",
+            f"the update does not have the structure of the model that was sent: {gap}",
             "reply with the difference between the client's model and sent.params, or with ()",
         )
-    yield from _weight("the weight of the update", reply.weight)
+    yield from _check_weight("the weight of the update", reply.weight)
     if not isinstance(reply.parts, Mapping):
         raise CheckStopped(
-            Problem("client_update", f"the parts are {_kind(reply.parts)}", "use a dict of Part")
+            Problem(
+                "client_update",
+                f"the parts are {_describe_kind(reply.parts)}",
+                "use a dict of Part",
+            )
         )
     for name, part in reply.parts.items():
         if not isinstance(part, Part):
             raise CheckStopped(
                 Problem(
-                    "client_update", f"part {name!r} is {_kind(part)}", "use Part(value, weight)"
+                    "client_update",
+                    f"part {name!r} is {_describe_kind(part)}",
+                    "use Part(value, weight)",
                 )
             )
-        yield from _weight(f"the weight of part {name!r}", part.weight)
+        yield from _check_weight(f"the weight of part {name!r}", part.weight)
 
 
-def _weight(what: str, weight: Any) -> Iterator[Problem]:
+def _check_weight(what: str, weight: Any) -> Iterator[Problem]:
     if jnp.shape(weight) != () or not jnp.issubdtype(jnp.result_type(weight), jnp.floating):
         yield Problem(
             "client_update",
@@ -186,9 +198,11 @@ def _weight(what: str, weight: Any) -> Iterator[Problem]:
         )
 
 
-def _info(where: str, info: Any, *, needs_loss: bool) -> Iterator[Problem]:
+def _check_info(where: str, info: Any, *, needs_loss: bool) -> Iterator[Problem]:
     if not isinstance(info, Mapping):
-        raise CheckStopped(Problem(where, f"the info is {_kind(info)}", "return a dict of scalars"))
+        raise CheckStopped(
+            Problem(where, f"the info is {_describe_kind(info)}", "return a dict of scalars")
+        )
     if needs_loss and "loss" not in info:
         yield Problem(
             where, "info has no loss", 'add {"loss": the mean training loss the client saw}'
@@ -200,37 +214,39 @@ def _info(where: str, info: Any, *, needs_loss: bool) -> Iterator[Problem]:
             )
 
 
-def _kept(where: str, what: str, before: Any, after: Any) -> Iterator[Problem]:
+def _check_unchanged(where: str, what: str, before: Any, after: Any) -> Iterator[Problem]:
     gap = describe_difference(before, after)
     if gap:
-        yield Problem(where, f"{what} changes from round to round: {gap}", STRUCTURE_IS_KEPT)
+        yield Problem(where, f"{what} changes from round to round: {gap}", KEEP_STRUCTURE)
 
 
-def _like_params(where: str, model: Any, params: Any) -> Iterator[Problem]:
+def _check_like_params(where: str, model: Any, params: Any) -> Iterator[Problem]:
     gap = describe_difference(params, model)
     if gap:
         yield Problem(
             where,
-            f"the result is not built like the model's parameters: {gap}",
-            "return parameters as init received them",
+            f"the result does not have the structure of the model's parameters: {gap}",
+            "return parameters of the form that init received",
         )
 
 
-def _shapes(where: str, algorithm: Algorithm, method: Any, *args: Any) -> Any:
-    """What the method returns, as shapes; step sizes are traced as the engines trace them."""
+def _trace_shapes(where: str, algorithm: Algorithm, method: Any, *args: Any) -> Any:
+    """Return the shapes of the method's result; trace step sizes as the engines do."""
     with report_errors_as_problems(where):
         return jax.eval_shape(method, algorithm, *args)
 
 
-def _several(where: str, names: str, count: int, result: Any) -> tuple[Any, ...]:
+def _require_tuple(where: str, names: str, count: int, result: Any) -> tuple[Any, ...]:
     if not isinstance(result, tuple) or len(result) != count or hasattr(result, "_fields"):
-        raise CheckStopped(Problem(where, f"returned {_kind(result)}", f"return a tuple ({names})"))
+        raise CheckStopped(
+            Problem(where, f"returned {_describe_kind(result)}", f"return a tuple ({names})")
+        )
     return result
 
 
-def _kind(thing: Any) -> str:
-    if isinstance(thing, tuple) and not hasattr(thing, "_fields"):
-        return f"a tuple of {len(thing)}"
-    if isinstance(thing, jax.ShapeDtypeStruct):
-        return f"an array of shape {thing.shape}"
-    return f"a {type(thing).__name__}"
+def _describe_kind(value: Any) -> str:
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return f"a tuple of {len(value)}"
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return f"an array of shape {value.shape}"
+    return f"a {type(value).__name__}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headstart._experiments.configuration import build_aggregated, build_model
+from headstart._experiments.configuration import build_aggregated_algorithm, build_model
 from headstart._keys import Keys
 from headstart.algorithms._contract import Algorithm, ModelParts, State
 from headstart.data._schema import Schema
@@ -33,7 +33,7 @@ class SiteSetup:
     def from_assignment(cls, assignment: Assignment) -> SiteSetup:
         """Build everything; raise ConfigError if this site does not know the names."""
         model, schema = build_model(assignment.model), Schema.from_table(assignment.example_schema)
-        algorithm = build_aggregated(assignment.algorithm, assignment.aggregation)
+        algorithm = build_aggregated_algorithm(assignment.algorithm, assignment.aggregation)
         keys = Keys.from_seed(assignment.seed)
         parts = build_from_table(Parts, assignment.parts, "parts")
         algorithm, first_params, prepared = prepare_training(

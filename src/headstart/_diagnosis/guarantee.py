@@ -8,7 +8,7 @@ from pathlib import Path
 from headstart._diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart._experiments.configuration import Experiment
 from headstart._experiments.run import Run
-from headstart._experiments.trajectory import models_on_the_way
+from headstart._experiments.trajectory import sample_trajectory
 from headstart.algorithms._averaging import Averaging
 from headstart.algorithms._per_fedavg import PerFedAvg
 from headstart.data._federated import FederatedDataset
@@ -32,7 +32,7 @@ def compute_theory_bound(experiment: Experiment, data: FederatedDataset, run: Ru
     The constants are the largest values at the initial and the final model. These are lower
     estimates, and so is the bound.
     """
-    start = models_on_the_way(experiment, data, rounds=1, count=1)[0]
+    start = sample_trajectory(experiment, data, rounds=1, count=1)[0]
     end = run.algorithm.model(run.state)
     model = experiment.build_model()
     inner_lr: float = convert(float, experiment.algorithm["inner_lr"], "algorithm.inner_lr")

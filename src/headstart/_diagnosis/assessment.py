@@ -1,4 +1,4 @@
-"""What the numbers of a diagnosis mean for a decision."""
+"""Turn the numbers of a diagnosis into a recommendation with its reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIFFERENT, MIXED = 0.5, 0.2
 
 
 @dataclass(frozen=True)
-class Reading:
+class Assessment:
     """A recommendation and its reasons."""
 
     recommendation: Recommendation
@@ -36,30 +36,30 @@ class Reading:
         return TITLES[self.recommendation]
 
 
-def reading_of(diagnosis: Diagnosis) -> Reading:
+def assess_diagnosis(diagnosis: Diagnosis) -> Assessment:
     """Return the recommendation: the pilot decides, the distances explain."""
-    made = diagnosis.pilot
-    meta, updating = made.of_meta_learning, made.of_updating
+    pilot = diagnosis.pilot
+    meta, updating = pilot.of_meta_learning, pilot.of_updating
     recommendation: Recommendation = (
         "per-fedavg" if meta.pays else "fedavg-update" if updating.pays else "one-model"
     )
-    steps = f"{made.adapt_steps} step{'s' * (made.adapt_steps != 1)}"
+    steps = f"{pilot.adapt_steps} step{'s' * (pilot.adapt_steps != 1)}"
     sentences = [
         _differ("labels", "total variation", diagnosis.labels),
         _differ("examples", "Wasserstein distance", diagnosis.examples),
-        f"In a pilot of {made.rounds} rounds, {steps} on own data "
-        f"{'changed' if made.metric.is_share else 'improved'} FedAvg's {made.metric.word} by "
-        f"{updating}{made.metric.difference_unit} "
-        f"({made.text(made.common)} → {made.text(made.updated)}): "
+        f"In a pilot of {pilot.rounds} rounds, {steps} on own data "
+        f"{'changed' if pilot.metric.is_share else 'improved'} FedAvg's {pilot.metric.word} by "
+        f"{updating}{pilot.metric.difference_unit} "
+        f"({pilot.text(pilot.common)} → {pilot.text(pilot.updated)}): "
         + _worth(updating, "personalising pays", "personalising does not pay by itself"),
-        f"Starting from Per-FedAvg instead gave {made.text(made.meta)}, a gain of "
-        f"{meta}{made.metric.difference_unit}: "
+        f"Starting from Per-FedAvg instead gave {pilot.text(pilot.meta)}, a gain of "
+        f"{meta}{pilot.metric.difference_unit}: "
         + _worth(meta, "meta-learning pays", "meta-learning adds nothing that can be told"),
         _most_different(diagnosis),
-        *more_than_labels(diagnosis.label_part),
+        *explain_label_bound(diagnosis.label_part),
         *_caveats(diagnosis),
     ]
-    return Reading(recommendation, sentences)
+    return Assessment(recommendation, sentences)
 
 
 def _differ(what: str, measure: str, distances: Distances) -> str:
@@ -88,13 +88,13 @@ def _worth(gain: Gain, yes: str, no: str) -> str:
 
 def _most_different(diagnosis: Diagnosis) -> str:
     """Name the clients that are farthest from the mean."""
-    found = diagnosis.examples
-    order = np.argsort(-found.to_mean, kind="stable")[:5]
-    names = ", ".join(str(diagnosis.names[int(found.clients[i])]) for i in order)
+    distances = diagnosis.examples
+    order = np.argsort(-distances.to_mean, kind="stable")[:5]
+    names = ", ".join(str(diagnosis.names[int(distances.clients[i])]) for i in order)
     return f"Farthest from the mean: {names}."
 
 
-def more_than_labels(part: LabelPart | None) -> list[str]:
+def explain_label_bound(part: LabelPart | None) -> list[str]:
     """Say why the label bound does not apply; return nothing if it may apply."""
     if part is None or part.bound_applies:
         return []
@@ -112,15 +112,15 @@ def more_than_labels(part: LabelPart | None) -> list[str]:
 
 def _caveats(diagnosis: Diagnosis) -> list[str]:
     """Return what could make the recommendation wrong."""
-    found = []
+    caveats = []
     meta = diagnosis.pilot.of_meta_learning
     alike = max(d.beyond_chance.mean() for d in (diagnosis.labels, diagnosis.examples)) < MIXED
     if meta.pays and alike:
-        found.append(
+        caveats.append(
             "The gain does not come from differences between clients, as they hardly differ: other "
             "step sizes for FedAvg may give it too."
         )
     if diagnosis.train_counts.min() < 10:
         few = int(np.sum(diagnosis.train_counts < 10))
-        found.append(f"{few} clients have fewer than 10 training examples, which says little.")
-    return found
+        caveats.append(f"{few} clients have fewer than 10 training examples, which says little.")
+    return caveats
