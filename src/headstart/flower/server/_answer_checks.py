@@ -124,7 +124,7 @@ class AnswerChecks:
     def find_outliers(self, updates: Sequence[Update]) -> dict[int, str]:
         """Return the clients whose update has an absurd norm, each with the reason.
 
-        It is compared with the norm of what was sent and, with three or more answers, of the others.
+        Compared with the norm of what was sent and, with three or more answers, of the others.
         """
         session, broadcast = self.session, self.session.broadcast()
         sent = max(1.0, _norm(broadcast))
