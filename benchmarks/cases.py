@@ -85,7 +85,7 @@ class Case:
         return 2 * BATCH * (2 * first + 3 * sum(later))
 
     def weights(self) -> list[np.ndarray]:
-        """The same first weights for everyone; biases are not zero, so that a check sees them."""
+        """Return the same first weights for all; biases are not zero, so a check covers them."""
         random = np.random.default_rng(1)
         arrays = []
         for shape, _ in self.layers:
@@ -94,11 +94,11 @@ class Case:
         return [array.astype(np.float32) for array in arrays]
 
     def examples(self) -> tuple[np.ndarray, np.ndarray]:
-        """All clients' images and labels, one client after the other."""
+        """Return all clients' images and labels, one client after the other."""
         return _examples(self.image)
 
     def fixed_batches(self, method: str) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The batches on which contestants must agree."""
+        """Return the batches on which contestants must agree."""
         x, y = self.examples()
         cuts = [slice(i * BATCH, (i + 1) * BATCH) for i in range(BATCHES[method])]
         return [(x[cut], y[cut]) for cut in cuts]
@@ -130,12 +130,12 @@ _RATIOS = {"mlp-784": {"pytorch": 4.5, "fedjax": 2.2}, "mlp-3072": {"pytorch": 3
 
 
 def asked_percent(case: Case, method: str) -> float | None:
-    """Percent of the machine's peak that Headstart should reach."""
+    """Return the percentage of the machine's peak that Headstart should reach."""
     return 60.0 if case.network == "mlp" and method != "fedavg" else None
 
 
 def asked_ratio(case: Case, method: str, contestant: str) -> float | None:
-    """How many times Headstart's time the contestant should need."""
+    """Return how many times Headstart's time the contestant should need."""
     if case.network == "cnn":
         return 2.0 if contestant == "pytorch" else None
     if method in ("first-order", "hessian-free"):
@@ -144,11 +144,11 @@ def asked_ratio(case: Case, method: str, contestant: str) -> float | None:
 
 
 def gradients_per_round(method: str) -> int:
-    """What every contestant has to count."""
+    """Return the gradients of a round that every contestant must count."""
     return ACTIVE * LOCAL_STEPS * GRADIENTS[method]
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -47,7 +47,7 @@ every = 100
 
 
 def main() -> None:
-    """Bare, command, bare; then the ratio."""
+    """Measure the bare engine, the command, and the bare engine again; then the ratio."""
     use_all_cores()
     case = cases.CASES["mlp-784"]
     engine = simulation(dataset(case), model_for(case), algorithm_for("hessian-free"))
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def bare(engine: Simulation, progress: Progress) -> tuple[Progress, float]:
-    """Half of the rounds, and the seconds they took."""
+    """Run half of the rounds, and return the seconds they took."""
     begin = time.perf_counter()
     for _ in range(ROUNDS // 2 // PIECE):
         progress = engine.advance(progress, PIECE)
@@ -98,7 +98,7 @@ def bare(engine: Simulation, progress: Progress) -> tuple[Progress, float]:
 
 
 def command(plan: Path, out: Path, *, rounds: int) -> dict[str, Any]:
-    """The summary of ``headstart run``."""
+    """Return the summary of ``headstart run``."""
     words = ["run", str(plan), "--out", str(out), "--set", f"rounds={rounds}", "--no-report"]
     subprocess.run(
         [sys.executable, "-m", "headstart", *words],

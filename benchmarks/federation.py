@@ -2,7 +2,7 @@
 
 Four sites on this machine, over loopback with TLS and node keys. On one server and the same nodes
 an empty app and Headstart's take turns; each sends a message to all four sites and waits for all
-answers, looking every quarter of a second. Beside it, ``headstart federate up`` by the clock.
+answers, looking every quarter of a second. It also times ``headstart federate up``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LEFT = 3
 
 
 def summary(result: dict[str, Any]) -> str:
-    """One line while the run goes on."""
+    """Return one line to show during the run."""
     times = (f"{name} {c['best_ms']:.2f} ms" for name, c in result["contestants"].items())
     return "  " + ", ".join(times)
 
@@ -44,7 +44,7 @@ def judge(result: dict[str, Any]) -> None:
 
 
 def rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The lines of one case and method."""
+    """Return the lines of one case and method."""
     what = (result["case"], result["method"])
     lines: list[tuple[str, ...]] = [
         (
@@ -69,7 +69,7 @@ def rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """All lines, aligned, as Markdown."""
+    """Return all lines, aligned, as Markdown."""
     lines = [HEADER, *(row for result in results for row in rows(result))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = [("-" * w if i < LEFT else "-" * (w - 1) + ":") for i, w in enumerate(widths)]

@@ -67,7 +67,7 @@ Content = dict[str, Any]
 
 
 def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
-    """Training of the first ``known`` clients, ``active`` in a round."""
+    """Return a training of the first ``known`` clients, ``active`` in a round."""
     from headstart._simulation.simulation import Simulation
     from headstart.algorithms import PerFedAvg
     from headstart.data._federated import FederatedDataset
@@ -91,7 +91,7 @@ def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
 
 
 def costs(store: str, points: list[list[int]], repetitions: int, turn: float) -> Content:
-    """Milliseconds of a round at each point, which take turns; every turn meets new clients."""
+    """Return the milliseconds of a round at each point; points take turns, with new clients."""
     from headstart.data._store import open_store
 
     data = open_store(store)
@@ -136,7 +136,7 @@ def into_cache(store: str) -> None:
 
 
 def memory(store: str, known: int, active: int, rounds: int) -> Content:
-    """Largest memory of a whole process that trains, compiling included, in MB."""
+    """Return the largest memory of a process that trains, compilation included, in MB."""
     from headstart.data._store import open_store
 
     with watched("self") as peak:
@@ -161,7 +161,7 @@ def child(job: str) -> None:
 
 
 def resident(process: int | str) -> dict[str, float]:
-    """MB that a process has in memory: anonymous, and all with mapped files."""
+    """Return the MB that a process has in memory: anonymous, and with mapped files."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)
@@ -175,7 +175,7 @@ def resident(process: int | str) -> dict[str, float]:
 
 @contextlib.contextmanager
 def watched(process: int | str) -> Iterator[dict[str, float]]:
-    """The largest values of :func:`resident` inside the block."""
+    """Yield the largest values of :func:`resident` inside the block."""
     peak: dict[str, float] = {}
     over = threading.Event()
 
@@ -233,7 +233,7 @@ def stored(folder: Path | None, clients: int) -> Iterator[Path]:
 
 
 def headstart(*arguments: str) -> subprocess.Popen[bytes]:
-    """The product's own command line; what it says about its progress is shown."""
+    """Run Headstart's command line and show its progress."""
     start = "from headstart._cli.main import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", start, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
@@ -241,7 +241,7 @@ def headstart(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def command_line(store: Path, clients: int, rounds: int, active: int) -> Content:
-    """``headstart run`` on all clients, watched from outside."""
+    """Run ``headstart run`` on all clients, and measure it from outside."""
     settings = {
         "data.path": store,
         "participation": active / clients,
@@ -281,7 +281,7 @@ def command_line(store: Path, clients: int, rounds: int, active: int) -> Content
 
 
 def cost_series(store: Path, points: list[list[int]], options: Any) -> Content:
-    """Best times of a series."""
+    """Return the best times of a series."""
     answer = ask(
         "costs", store=str(store), points=points, repetitions=options.repetitions, turn=options.turn
     )
@@ -338,7 +338,7 @@ def _conclude(series: Content, **facts: float) -> None:
 
 
 def memory_series(store: Path, points: list[list[int]]) -> Content:
-    """Peak memory at each point."""
+    """Return the peak memory at each point."""
     found = []
     for n, m in points:
         answer = ask("memory", store=str(store), known=n, active=m, rounds=3)
@@ -359,7 +359,7 @@ def memory_series(store: Path, points: list[list[int]]) -> Content:
 
 
 def measure(store: Path, sizes: dict[str, Any], options: Any) -> Content:
-    """All series, printed as they come."""
+    """Measure all series, and print each when it is done."""
     content: Content = {"machine": machine(), "date": datetime.date.today().isoformat()}
     few, many = sizes["active"], sizes["clients"]
     by_active = [[sizes["of"], m] for m in sizes["actives"]]
@@ -387,7 +387,7 @@ def measure(store: Path, sizes: dict[str, Any], options: Any) -> Content:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Numbers, aligned, as Markdown."""
+    """Return numbers, aligned, as Markdown."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [[text.rjust(w) for text, w in zip(row, widths, strict=True)] for row in (head, *rows)]
     lines.insert(1, ["-" * (w - 1) + ":" for w in widths])
@@ -395,7 +395,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def cost_table(series: Content) -> str:
-    """Times of a series and how far they are off."""
+    """Return the times of a series with their deviations."""
     line = "slope_ms" in series
     of = f"the line {1e3 * series['slope_ms']:.1f} µs" if line else f"{series['mean_ms']:.2f} ms"
     rows = [
@@ -426,7 +426,7 @@ def cost_table(series: Content) -> str:
 
 
 def memory_table(series: Content) -> str:
-    """Peaks of a series."""
+    """Return the peaks of a series."""
     rows = [
         (
             f"{p['clients']:,}",
@@ -445,7 +445,7 @@ def memory_table(series: Content) -> str:
 
 
 def run_text(run: Content) -> str:
-    """The run through the command line in a sentence."""
+    """Describe the run through the command line in a sentence."""
     return (
         f"`headstart run` with {run['clients']:,} clients, {run['rounds']} rounds of "
         f"{run['active']:,} and two evaluations of {run['evaluated_clients']:,} clients: "
@@ -457,7 +457,7 @@ def run_text(run: Content) -> str:
 
 
 def plot(content: Content) -> None:
-    """Three panels."""
+    """Draw three panels."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -511,7 +511,7 @@ def plot(content: Content) -> None:
 
 
 def section(content: Content) -> str:
-    """The part of the README that is generated."""
+    """Return the generated part of the README."""
     m, by_active, by_clients = (
         content[k] for k in ("machine", "cost_by_active", "cost_by_clients")
     )
@@ -538,7 +538,7 @@ def section(content: Content) -> str:
 
 
 def keep(content: Content) -> None:
-    """Results, plot and README."""
+    """Write results, plot and README."""
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     plot(content)
@@ -568,7 +568,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale", description=__doc__)
     parser.add_argument("--store", type=Path, help="folder with the clients; made if not given")
     parser.add_argument("--repetitions", type=int, default=12, help="turns of every point (12)")

@@ -1,6 +1,6 @@
 """How long a round takes, in Headstart and elsewhere: ``python -m benchmarks.speed --help``.
 
-Every contestant is a process of its own that sleeps until the driver tells it to work. They take
+Every contestant is a separate process that sleeps until the driver tells it to work. They take
 turns, many short ones instead of one long one each, so that whatever else the machine does, and
 however its clock moves, meets all of them alike.
 """
@@ -84,7 +84,7 @@ class Child:
 
 @contextlib.contextmanager
 def children(names: list[str]) -> Iterator[dict[str, Child]]:
-    """The contestants that can run here."""
+    """Start the contestants that can run here."""
     with contextlib.ExitStack() as stack:
         found = {}
         for name in names:
@@ -98,7 +98,7 @@ def children(names: list[str]) -> Iterator[dict[str, Child]]:
 
 
 def check(contestants: dict[str, Child], case: Case, method: str) -> float:
-    """The largest relative difference to Headstart's direction, from equal weights and batches."""
+    """Return the largest relative difference from Headstart's direction, on equal inputs."""
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.npz" for name in contestants}
         for name, child in contestants.items():
@@ -117,13 +117,13 @@ def check(contestants: dict[str, Child], case: Case, method: str) -> float:
 
 
 def flat(file: Path) -> np.ndarray:
-    """All arrays of a file as one vector."""
+    """Return all arrays of a file as one vector."""
     with np.load(file) as arrays:
         return np.concatenate([arrays[name].ravel() for name in arrays.files])
 
 
 def prepare(contestants: dict[str, Child], case: Case, method: str) -> dict[str, str]:
-    """Everyone compiled and warm; their settings. All must do the same work on the same model."""
+    """Prepare all contestants, and return their settings. All must do the same work."""
     settings, expected = {}, cases.gradients_per_round(method)
     for name, child in contestants.items():
         facts = child.ask("prepare", case=case.name, method=method)
@@ -142,7 +142,7 @@ def prepare(contestants: dict[str, Child], case: Case, method: str) -> dict[str,
 def measure(
     racers: dict[str, Child], peak: Child | None, case: Case, method: str, options: Any
 ) -> dict[str, Any]:
-    """Repeated turns of everyone at one case and method."""
+    """Measure repeated turns of all contestants at one case and method."""
     settings = prepare(racers, case, method)
     if peak:
         peak.ask("prepare", case=case.name, method=method)
@@ -188,7 +188,7 @@ def measure(
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the facts about the machine that the numbers depend on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -220,7 +220,7 @@ def store(results: list[dict[str, Any]]) -> None:
 
 
 def stop(message: str) -> NoReturn:
-    """One clear line, and the end."""
+    """Print one clear line, and end."""
     sys.exit(f"benchmarks.speed: {message}")
 
 
@@ -250,7 +250,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.speed", description=__doc__)
     for what, choices in (
         ("cases", list(CASES)),

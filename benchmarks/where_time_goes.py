@@ -104,13 +104,13 @@ class Operation:
 
 
 def shapes_in(text: str) -> list[tuple[str, tuple[int, ...]]]:
-    """All types in a text, as ("f32", (80, 784))."""
+    """Return all types in a text, as ("f32", (80, 784))."""
     found = re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text)
     return [(kind, tuple(int(n) for n in dims.split(",") if n)) for kind, dims in found]
 
 
 def operations(text: str) -> dict[str, Operation]:
-    """All instructions of a program by name; those of fusions are inside the fusion."""
+    """Return all instructions of a program by name; those of fusions are inside the fusion."""
     line_form = re.compile(r"^\s+(?:ROOT )?%([^ ]+) = (\(.*?\)|[^ ]+) ([a-z][\w\-]*)\((.*)$")
     computations: dict[str, list[Operation]] = {}
     current: list[Operation] = []
@@ -145,7 +145,7 @@ def _product(op: Operation) -> int:
 
 
 def classifier(every: dict[str, Operation], case: Case) -> Callable[[Operation], str]:
-    """Says what kind of work an operation is."""
+    """Return a function that says what kind of work an operation is."""
     largest = max(op.multiplications for op in every.values())
     stored = cases.CLIENTS * cases.EXAMPLES
     weights = {shape for layer in case.layers for shape in _forms(layer.shape)}
@@ -193,7 +193,7 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _forms(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """A weight as it may lie in memory: outputs first or last, as stored or as a matrix."""
+    """Return the shapes of a weight in memory: outputs first or last, as stored or as a matrix."""
     *inputs, outputs = shape
     for first in (tuple(inputs), (math.prod(inputs),)):
         yield _squeezed((*first, outputs))
@@ -204,7 +204,7 @@ def _forms(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def own_times(folder: str, names: set[str]) -> tuple[dict[str, float], dict[str, int]]:
-    """Seconds of each operation without what it calls, and how often it ran."""
+    """Return the seconds of each operation without its callees, and how often it ran."""
     (file,) = Path(folder).rglob("*.xplane.pb")
     seconds: dict[str, float] = collections.defaultdict(float)
     count: dict[str, int] = collections.Counter()
@@ -228,7 +228,7 @@ def own_times(folder: str, names: set[str]) -> tuple[dict[str, float], dict[str,
 
 
 def program_of(run: Simulation) -> str:
-    """The text of the compiled program of rounds."""
+    """Return the text of the compiled program of rounds."""
     first = run.start()
     lowered = run_rounds.lower(
         run.algorithm, first.state, first.memory, run.federation, run.keys,
@@ -239,7 +239,7 @@ def program_of(run: Simulation) -> str:
 
 
 def profiled(case: Case, method: str, seconds: float) -> dict[str, Any]:
-    """A round's time by kind of work."""
+    """Measure a round's time by kind of work."""
     run = engine.simulation(
         engine.dataset(case), engine.model_for(case), engine.algorithm_for(method)
     )
@@ -289,7 +289,7 @@ def profiled(case: Case, method: str, seconds: float) -> dict[str, Any]:
 
 
 def peak(size: int = 2048) -> float:
-    """GFLOP/s of one large product on the same core, the better of NumPy and XLA."""
+    """Return the GFLOP/s of one large product on one core, the better of NumPy and XLA."""
     a = np.ones((size, size), np.float32)
     on_device = jax.device_put(a)
     multiply = jax.jit(jax.numpy.matmul)
@@ -307,7 +307,7 @@ def peak(size: int = 2048) -> float:
 
 
 def table(results: list[dict[str, Any]], top: float) -> str:
-    """Percent of the traced time, a column for each run."""
+    """Return percentages of the traced time, one column per run."""
     head = ["percent of a round", *(f"{r['case']} {r['method']}" for r in results)]
     shares = [[kind, *(f"{r['percent'][kind]:.1f}" for r in results)] for kind in KINDS]
     more = [

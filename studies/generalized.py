@@ -67,7 +67,7 @@ class Generalized:
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """The figure's curves, two approximations at ν = 3, and the rest of the surface.
+        """List the figure's curves, two approximations at ν = 3, and the rest of the surface.
 
         Quick: without the rest, whose long programs take long to compile.
         """

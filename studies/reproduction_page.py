@@ -60,7 +60,7 @@ def build_page(results: Path, page: Path) -> list[Path]:
 
 
 def contents(results: Path) -> tuple[str, dict[str, bytes]]:
-    """The page's text, and its figures by file name."""
+    """Return the page's text, and its figures by file name."""
     sections: dict[str, Section] = {}
     records: dict[str, Sequence[Record]] = {}
     for name, study in STUDIES.items():
@@ -115,13 +115,13 @@ def _section(name: str, section: Section, records: Sequence[Record], results: Pa
 
 
 def _claim(claim: Claim) -> str:
-    """The claim with its evidence."""
+    """Return the claim with its evidence."""
     lines = [f"- {line}" for line in claim.evidence]
     return "\n".join([f"**Claim**: {claim.text}. **{claim.verdict.capitalize()}**.", "", *lines])
 
 
 def _made(records: Sequence[Record]) -> str:
-    """Where the numbers come from."""
+    """Return where the numbers come from."""
     good = [record for record in records if "host" in record]
     hours = sum(record["seconds"] + record["evaluation_seconds"] for record in good) / 3600
     cores = sorted({record["host"]["cores"] for record in good})
@@ -133,6 +133,6 @@ def _made(records: Sequence[Record]) -> str:
 
 
 def _anchor(title: str) -> str:
-    """How a heading is addressed on the page."""
+    """Return the anchor of a heading on the page."""
     kept = "".join(c for c in title.lower() if c.isalnum() or c in " -")
     return kept.replace(" ", "-")

@@ -17,7 +17,7 @@ def _tick(_: Any) -> None:
 
 @jax.custom_jvp
 def counted(logits: jax.Array) -> jax.Array:
-    """The logits unchanged; each differentiation of what follows adds one to the count.
+    """Return the logits unchanged; each differentiation of what follows adds one to the count.
 
     A gradient differentiates once, ∇²f(w) v as a derivative of the gradient twice, and a forward
     pass not at all. The callback takes a number of the batch it belongs to: so it runs once for
@@ -33,7 +33,7 @@ def _counted_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
 
 
 def gradients_of(work: Callable[[], Any]) -> int:
-    """How many gradients the work computed."""
+    """Return how many gradients the work computed."""
     before = next(_ticks)
     jax.block_until_ready(work())
     jax.effects_barrier()

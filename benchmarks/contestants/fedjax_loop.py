@@ -49,7 +49,7 @@ class Contestant:
         return {"seconds": taken}
 
     def direction(self, case: Case, method: str, to: str) -> dict[str, Any]:
-        """The direction of a local step."""
+        """Return the direction of a local step."""
         d = jax.jit(lambda w, batches: direction(loss, method, w, batches))(
             case.weights(), case.fixed_batches(method)
         )
@@ -63,7 +63,7 @@ class Training:
     def __init__(
         self, case: Case, method: str, mark: Callable[[jax.Array], jax.Array] = lambda x: x
     ) -> None:
-        """``mark`` is put around the logits."""
+        """Prepare the training; ``mark`` wraps the logits."""
         x, y = case.examples()
         starts = range(0, len(x), cases.EXAMPLES)
         self.clients = [
@@ -83,7 +83,7 @@ class Training:
         self.train = fedjax.for_each_client(lambda params, _: params, step)
 
     def round(self) -> Params:
-        """Each chosen client trains; the mean is the next model."""
+        """Train each chosen client; the mean is the next model."""
         replies = self.train(self.params, self._chosen())
         self.params = fedjax.tree_util.tree_mean((params, 1.0) for _, params in replies)
         return self.params
@@ -102,7 +102,7 @@ class Training:
 def direction(
     loss: Callable[[Params, Batch], jax.Array], method: str, w: Params, batches: list[Batch]
 ) -> Params:
-    """The gradient, or the meta-gradient of one inner step."""
+    """Return the gradient, or the meta-gradient of one inner step."""
     gradient = jax.grad(loss)
     if method == "fedavg":
         return gradient(w, batches[0])
@@ -121,13 +121,13 @@ def direction(
 def loss(
     w: Params, batch: Batch, mark: Callable[[jax.Array], jax.Array] = lambda x: x
 ) -> jax.Array:
-    """Mean cross-entropy."""
+    """Return the mean cross-entropy."""
     logits = mark(network(w, batch[0] * jnp.float32(cases.SCALE)))
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]))
 
 
 def network(w: Params, x: jax.Array) -> jax.Array:
-    """The logits."""
+    """Return the logits."""
     pairs = list(zip(w[::2], w[1::2], strict=True))
     for i, (weight, bias) in enumerate(pairs):
         if weight.ndim == 4:

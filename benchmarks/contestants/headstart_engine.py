@@ -33,7 +33,7 @@ class Counted:
     model: Model
 
     def init(self, key: Any, examples: Any) -> Any:
-        """The model's own."""
+        """Return the model's parameters."""
         return self.model.init(key, examples)
 
     @property
@@ -42,7 +42,7 @@ class Counted:
         return getattr(self.model, "first_layer", None)
 
     def apply(self, params: Any, x: Any) -> Any:
-        """The model's own, marked."""
+        """Return the model's logits, marked."""
         return counted(self.model.apply(params, x))
 
 
@@ -78,7 +78,7 @@ class Contestant:
         return {"seconds": time.perf_counter() - start}
 
     def direction(self, case: Case, method: str, to: str) -> dict[str, Any]:
-        """The meta-gradient as a client computes it; FedAvg's is that with no inner step."""
+        """Return the meta-gradient as a client computes it; without inner steps it is FedAvg's."""
         schema, model = schema_for(case), model_for(case)
         objective = Classification(model, schema)
         shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), schema))
@@ -100,7 +100,7 @@ class Contestant:
 
 
 def from_common(arrays: list[np.ndarray], shapes: Any) -> Any:
-    """Parameters of Headstart, which keeps the outputs on the first axis of a weight."""
+    """Return Headstart's parameters, with outputs on the first axis of a weight."""
     leaves, tree = jax.tree.flatten(shapes)
     pairs = zip(arrays, leaves, strict=True)
     moved = [a if a.shape == leaf.shape else np.moveaxis(a, -1, 0) for a, leaf in pairs]
@@ -109,37 +109,37 @@ def from_common(arrays: list[np.ndarray], shapes: Any) -> Any:
 
 
 def to_common(params: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """The way back."""
+    """Return the inverse of :func:`from_common`."""
     pairs = zip(map(np.asarray, jax.tree.leaves(params)), arrays, strict=True)
     return [leaf if leaf.shape == a.shape else np.moveaxis(leaf, 0, -1) for leaf, a in pairs]
 
 
 def simulation(data: FederatedDataset, model: Model, algorithm: Algorithm) -> Simulation:
-    """A training run."""
+    """Return a training run."""
     return Simulation(data, model, algorithm, participation=cases.ACTIVE / cases.CLIENTS)
 
 
 def dataset(case: Case) -> FederatedDataset:
-    """The examples as Headstart holds them."""
+    """Return the examples as Headstart's data set."""
     x, y = case.examples()
     offsets = np.arange(cases.CLIENTS + 1) * cases.EXAMPLES
     return FederatedDataset(x, y, offsets, np.full(cases.CLIENTS, cases.TRAINING), schema_for(case))
 
 
 def schema_for(case: Case) -> Schema:
-    """Bytes, scaled."""
+    """Return a schema of bytes with a scale."""
     return Schema(shape=case.image, classes=cases.CLASSES, scale=cases.SCALE)
 
 
 def model_for(case: Case) -> Model:
-    """Headstart's own networks."""
+    """Return Headstart's network for the case."""
     if case.network == "mlp":
         return mlp(cases.HIDDEN)
     return cnn(cases.CHANNELS, cases.KERNEL, cases.CNN_HIDDEN)
 
 
 def algorithm_for(method: str) -> Algorithm:
-    """FedAvg, or Per-FedAvg with one inner step."""
+    """Return FedAvg, or Per-FedAvg with one inner step."""
     common: dict[str, Any] = {
         "inner_lr": cases.INNER_LR,
         "local_lr": cases.LOCAL_LR,

@@ -20,7 +20,7 @@ class Contestant:
     """See ``serve.Contestant``; case and method make no difference."""
 
     def __init__(self) -> None:
-        """One pair of matrices, held by each library."""
+        """Make one pair of matrices for each library."""
         random = np.random.default_rng(0)
         a, b = (random.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in "ab")
         out = np.empty_like(a)
@@ -38,12 +38,12 @@ class Contestant:
         self.products["torch"] = lambda: torch.mm(ta, tb, out=tout)
 
     def prepare(self, case: Case, method: str) -> dict[str, Any]:
-        """Each library once, to wake it."""
+        """Run each library once, to warm it up."""
         self.run(1)
         return {}
 
     def run(self, rounds: int) -> dict[str, Any]:
-        """GFLOP/s of each library: best of so many products."""
+        """Return the GFLOP/s of each library: the best of this many products."""
         return {
             "gflops": {
                 name: 2e-9 * SIZE**3 / min(_seconds(product) for _ in range(rounds))

@@ -41,7 +41,7 @@ class Contestant:
         return min(self._seconds(1, clients=1) for _ in range(3))
 
     def run(self, rounds: int) -> dict[str, Any]:
-        """Rounds further in the same training."""
+        """Run more rounds of the same training."""
         return {"seconds": self._seconds(rounds, cases.ACTIVE)}
 
     def _seconds(self, rounds: int, clients: int) -> float:
@@ -53,7 +53,7 @@ class Contestant:
         return taken
 
     def direction(self, case: Case, method: str, to: str) -> dict[str, Any]:
-        """The direction of a local step."""
+        """Return the direction of a local step."""
         training = Training(case, method)
         fixed = case.fixed_batches(method)
         batches = [
@@ -67,34 +67,34 @@ class Training:
     """A model, the clients' data, and how many gradients were computed so far."""
 
     def __init__(self, case: Case, method: str) -> None:
-        """From the common first weights."""
+        """Start from the common first weights."""
         self.x, self.y = examples(case)
         self.case, self.method = case, method
         self.w = from_common(case.weights())
         self.gradients = 0
 
     def round(self, active: int) -> None:
-        """Each chosen client trains a copy; the mean is the next model."""
+        """Train a copy at each chosen client; the mean is the next model."""
         chosen = torch.randperm(cases.CLIENTS)[:active].tolist()
         replies = [self.client(client) for client in chosen]
         self.w = [torch.stack(leaves).mean(0) for leaves in zip(*replies, strict=True)]
 
     def client(self, client: int) -> Weights:
-        """Local steps from the common model, which stays as it is."""
+        """Take local steps from the common model, which does not change."""
         w = [p.clone() for p in self.w]
         for _ in range(cases.LOCAL_STEPS):
             w = _moved(w, self.direction(w, self.batches(client)), -cases.LOCAL_LR)
         return w
 
     def batches(self, client: int) -> list[Batch]:
-        """Independent random batches of the client's training examples."""
+        """Draw independent random batches of the client's training examples."""
         size = cases.BATCH * cases.BATCHES[self.method]
         rows = client * cases.EXAMPLES + torch.randint(cases.TRAINING, (size,))
         parts = (a[rows].split(cases.BATCH) for a in (self.x, self.y))
         return list(zip(*parts, strict=True))
 
     def direction(self, w: Weights, batches: list[Batch]) -> Weights:
-        """The gradient, or the meta-gradient of one inner step."""
+        """Return the gradient, or the meta-gradient of one inner step."""
         if self.method == "fedavg":
             return self.gradient(w, batches[0])
         adapted = _moved(w, self.gradient(w, batches[1]), -cases.INNER_LR)
@@ -105,30 +105,30 @@ class Training:
         return _moved(d, product(w, d, batches[2]), -cases.INNER_LR)
 
     def gradient(self, w: Weights, batch: Batch) -> Weights:
-        """∇f(w)."""
+        """Return ∇f(w)."""
         self.gradients += 1
         leaves = [p.detach().requires_grad_() for p in w]
         return list(torch.autograd.grad(self.loss(leaves, batch), leaves))
 
     def exact_product(self, w: Weights, v: Weights, batch: Batch) -> Weights:
-        """∇²f(w) v by differentiating the gradient; the work of two gradients."""
+        """Return ∇²f(w) v by differentiating the gradient; the work of two gradients."""
         self.gradients += 2
         leaves = [p.detach().requires_grad_() for p in w]
         first = torch.autograd.grad(self.loss(leaves, batch), leaves, create_graph=True)
         return list(torch.autograd.grad(first, leaves, grad_outputs=v))
 
     def difference(self, w: Weights, v: Weights, batch: Batch) -> Weights:
-        """∇²f(w) v from two gradients."""
+        """Return ∇²f(w) v from two gradients."""
         ahead = self.gradient(_moved(w, v, cases.DELTA), batch)
         behind = self.gradient(_moved(w, v, -cases.DELTA), batch)
         return [(a - b) / (2 * cases.DELTA) for a, b in zip(ahead, behind, strict=True)]
 
     def loss(self, w: Weights, batch: Batch) -> torch.Tensor:
-        """Mean cross-entropy."""
+        """Return the mean cross-entropy."""
         return F.cross_entropy(self.logits(w, batch[0]), batch[1])
 
     def logits(self, w: Weights, x: torch.Tensor) -> torch.Tensor:
-        """The network. Channels stay last in memory: faster here than PyTorch's usual order."""
+        """Return the logits. Channels stay last in memory, which is faster here."""
         x = x.permute(0, 3, 1, 2)
         pairs = list(zip(w[::2], w[1::2], strict=True))
         for i, (weight, bias) in enumerate(pairs):
@@ -143,7 +143,7 @@ class Training:
 
 @functools.lru_cache(maxsize=1)
 def examples(case: Case) -> Batch:
-    """All examples in memory, as floats: no slower here than bytes that are scaled when used."""
+    """Return all examples in memory, as floats: no slower here than bytes scaled on use."""
     x, y = case.examples()
     return torch.from_numpy(x) * cases.SCALE, torch.from_numpy(y).long()
 
@@ -153,12 +153,12 @@ def _moved(w: Weights, d: Weights, step: float) -> Weights:
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
-    """Images as rows, in the order they have in memory."""
+    """Return images as rows, in their order in memory."""
     return x.permute(0, 2, 3, 1).flatten(1) if x.ndim == 4 else x
 
 
 def _padded(x: torch.Tensor) -> torch.Tensor:
-    """Zeros that centre the windows; the odd one goes after, which conv2d cannot do itself."""
+    """Pad with zeros that centre the windows; the odd one goes last, unlike in conv2d."""
     margins: list[int] = []
     for size in reversed(x.shape[2:]):
         windows = math.ceil(size / cases.STRIDE)
@@ -168,11 +168,11 @@ def _padded(x: torch.Tensor) -> torch.Tensor:
 
 
 def from_common(arrays: list[np.ndarray]) -> Weights:
-    """Weights as PyTorch wants them: (out, in), or (out, in, k, k) for a convolution."""
+    """Return weights in PyTorch's order: (out, in), or (out, in, k, k) for a convolution."""
     moved = [np.moveaxis(a, (-1, -2), (0, 1)) if a.ndim > 1 else a for a in arrays]
     return [torch.from_numpy(np.ascontiguousarray(a)) for a in moved]
 
 
 def to_common(w: Weights) -> list[np.ndarray]:
-    """The way back."""
+    """Return the inverse of :func:`from_common`."""
     return [np.moveaxis(p.numpy(), (0, 1), (-1, -2)) if p.ndim > 1 else p.numpy() for p in w]

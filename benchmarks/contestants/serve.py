@@ -15,10 +15,10 @@ class Contestant(Protocol):
     """What a file of this folder has to offer, under the name ``Contestant``."""
 
     def prepare(self, case: Case, method: str) -> dict[str, Any]:
-        """Get ready, compiled and warm; count the ``gradients`` of a round and ``parameters``."""
+        """Compile and warm up; count the ``gradients`` of a round and ``parameters``."""
 
     def run(self, rounds: int) -> dict[str, Any]:
-        """The ``seconds`` that so many rounds took."""
+        """Return the ``seconds`` that this many rounds took."""
 
     def direction(self, case: Case, method: str, to: str) -> dict[str, Any]:
         """Write the direction of a local step on the fixed batches, as ``.npz``."""

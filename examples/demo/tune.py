@@ -33,14 +33,14 @@ METHODS = {
 
 
 def algorithm(name: str, **options: Any) -> hs.algorithms.Algorithm:
-    """FedAvg, or Per-FedAvg with as many inner steps as there will be adaptation steps."""
+    """Return FedAvg, or Per-FedAvg with as many inner steps as adaptation steps."""
     if name == "fedavg":
         return hs.FedAvg(**options)
     return hs.PerFedAvg(inner_steps=ADAPT_STEPS, **options)
 
 
 def accuracy(method: hs.algorithms.Algorithm, rounds: int, seed: int) -> dict[str, float]:
-    """Mean accuracy before and after adaptation on the part of the training data kept aside."""
+    """Return mean accuracies before and after adaptation, on held-out training data."""
     split = hs.data.load("digits").split(hs.data.iid(clients=20), new_clients=4, seed=seed)
     run = hs.train(
         split.with_own_labels(seed).for_tuning(),
@@ -55,7 +55,7 @@ def accuracy(method: hs.algorithms.Algorithm, rounds: int, seed: int) -> dict[st
 
 
 def point(name: str, inner_lr: float, local_lr: float, local_steps: int) -> dict[str, Any]:
-    """One point of the grid; a point that diverges says so and has no accuracy."""
+    """Train one point of the grid; a point that diverges says so and has no accuracy."""
     rates = {"inner_lr": inner_lr, "local_lr": local_lr}
     method = algorithm(name, **rates, local_steps=local_steps, batch_size=40)
     try:

@@ -317,7 +317,7 @@ def _evaluate_point(
 
 
 def _product(f: Callable[[Tree], Array], w: Tree, v: Tree) -> Tree:
-    """∇²f(w) v."""
+    """Return ∇²f(w) v."""
     return jax.jvp(jax.grad(f), (w,), (v,))[1]
 
 
