@@ -97,3 +97,10 @@ def test_the_overview_of_the_studies_names_every_file() -> None:
     folder = ROOT / "studies"
     named = set(re.findall(r"`(\w+\.py)`", (folder / "README.md").read_text(encoding="utf-8")))
     assert named | {"__init__.py"} == {path.name for path in folder.glob("*.py")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda p: p.name)
+def test_examples_need_nothing_but_the_installed_package(path: Path) -> None:
+    """``python examples/…`` has neither ``studies`` nor ``tools`` on its path."""
+    imported = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.M)
+    assert not {"studies", "tools", "tests", "benchmarks"} & set(imported)
