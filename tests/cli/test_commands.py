@@ -97,12 +97,13 @@ def prepare(command: str, capsys: pytest.CaptureFixture[str]) -> None:
             assert run(capsys, *words)[0] == 0
 
 
-MANY_CLIENTS = [c for c in RUN if "million" in c and "data synthetic" not in c]
+LONG = re.compile(r"million|headstart compare|headstart diagnose|--search|--devices|--layout")
+"""Commands that train several times, on many clients, or in a process of their own."""
 
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(c, marks=pytest.mark.slow if c in MANY_CLIENTS else ()) for c in RUN],
+    [pytest.param(c, marks=pytest.mark.slow if LONG.search(c) else ()) for c in RUN],
 )
 def test_a_documented_command_works(
     command: str, workplace: Path, capsys: pytest.CaptureFixture[str]
@@ -126,11 +127,11 @@ def test_commands_are_found() -> None:
     assert len(RUN) > 20 and "headstart run" in RUN
 
 
-@pytest.mark.parametrize("clients", [500, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_command_that_synthetic_data_print_trains(
-    clients: int, workplace: Path, capsys: pytest.CaptureFixture[str]
+    workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "data", "synthetic", "--clients", str(clients), "--out", "many")
+    code, out, _ = run(capsys, "data", "synthetic", "--clients", "5000", "--out", "many")
     assert code == 0
     printed = out.rpartition("headstart ")[2].strip()
     code, out, err = run(capsys, *shlex.split(printed), "--no-report")

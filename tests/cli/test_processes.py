@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from headstart._cli import main
 from headstart._cli.main import app
-from headstart._cli.processes import free_port
+from headstart._cli.processes import free_port, is_lost_connection
 from headstart.errors import ConfigError
 
 RUN = ["run", "--no-report"]
@@ -108,6 +108,21 @@ def test_after_a_failure_nobody_waits_for_the_other_processes(
     ended = fail_in_main(error, shared, monkeypatch)
     assert ended == (("ordinary" if wait else "at once"), code)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error, lost",
+    [
+        (RuntimeError("FAILED_PRECONDITION: Buffer Definition Event"), True),
+        (ValueError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer"), True),
+        (ValueError("could not broadcast"), False),
+        (TypeError("a defect"), False),
+    ],
+)
+def test_a_broken_collective_operation_is_told_apart_from_a_defect(
+    error: Exception, lost: bool
+) -> None:
+    assert is_lost_connection(error) is lost
 
 
 def test_a_defect_in_a_shared_run_is_shown_and_ends_at_once(

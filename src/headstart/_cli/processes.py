@@ -85,6 +85,15 @@ def _last_message(error_output: IO[str]) -> str:
     return f" ({own[-1].removeprefix('headstart:').strip()[:200]})" if own else ""
 
 
+def is_lost_connection(error: Exception) -> bool:
+    """Return whether an exception of a shared run means that another process is gone.
+
+    JAX reports a broken collective operation as RuntimeError or, depending on the moment at which
+    the connection breaks, as ValueError; only the text of the latter names the cause.
+    """
+    return isinstance(error, RuntimeError) or "gloo" in str(error).lower()
+
+
 def resume_advice(folder: Path, processes: int) -> str:
     """Return the last checkpoint of a stopped run and the command that resumes it."""
     checkpoints = checkpoint_files(RunDirectory(folder).checkpoints)

@@ -92,10 +92,11 @@ def run(
             result = run_experiment(
                 plan, folder, resume=resume, layout=layout, listener=display.listener()
             )
-    except RuntimeError as error:
-        if coordinator is None:
+    except Exception as error:
+        from headstart._cli.processes import is_lost_connection, resume_advice
+
+        if coordinator is None or not is_lost_connection(error):
             raise
-        from headstart._cli.processes import resume_advice
 
         raise ProcessLostError(
             f"process {process_id} lost the others ({str(error).splitlines()[0][:120]}); the run "
