@@ -332,7 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.where_time_goes", description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="of untraced rounds a run (2)")
     parser.add_argument("--only", metavar="CASE", choices=list(CASES), help="not stored")
-    parser.add_argument("--longest", type=int, default=0, help="also show this many of the longest operations")
+    parser.add_argument("--longest", type=int, default=0, help="also show the N longest operations")
     options = parser.parse_args()
     results = []
     for name, method in RUNS:
