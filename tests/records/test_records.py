@@ -157,6 +157,7 @@ def test_a_folder_of_version_one_is_read() -> None:
         (lambda text: text.replace('"rounds"', '"rouns"'), "it has no 'rounds'"),
         (lambda text: text.replace('"accuracy"', '"acuracy"'), "it has no 'accuracy'"),
         (lambda text: text.replace("{", '{"format": 99, ', 1), "formats up to 2; update"),
+        (lambda text: '{"format": 99}', "formats up to 2; update"),
         (lambda text: text.replace('"adapt_on": "train"', '"adapt_on": 3'), "adapt_on"),
     ],
 )

@@ -76,19 +76,29 @@ class VersionedRecord(Record):
     FORMAT: ClassVar[int] = 2
     format: int = FORMAT
 
+    @classmethod
+    def from_table(cls, table: object) -> Self:
+        """Check the format before the keys: a later format may have others."""
+        return super().from_table(check_format(table, cls.FORMAT))
+
     @model_validator(mode="before")
     @classmethod
     def _check_format(cls, table: object) -> object:
-        """Refuse a format that this version does not know."""
-        if not isinstance(table, dict):
-            return table
-        stated = table.get("format", 1)
-        if not isinstance(stated, int) or stated > cls.FORMAT:
-            raise ValueError(
-                f"it has format {stated}, and this version of Headstart reads formats up to "
-                f"{cls.FORMAT}; update Headstart"
-            )
-        return {**table, "format": cls.FORMAT}
+        """Check nested records too."""
+        return check_format(table, cls.FORMAT)
+
+
+def check_format(table: object, newest: int) -> object:
+    """Return the table in the newest format; refuse a format that this version does not know."""
+    if not isinstance(table, dict):
+        return table
+    stated = table.get("format", 1)
+    if not isinstance(stated, int) or stated > newest:
+        raise ValueError(
+            f"it has format {stated}, and this version of Headstart reads formats up to "
+            f"{newest}; update Headstart"
+        )
+    return {**table, "format": newest}
 
 
 def first_problem(error: ValidationError) -> str:
