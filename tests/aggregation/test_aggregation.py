@@ -89,6 +89,8 @@ def test_rules_by_hand() -> None:
     weights = jnp.ones(5)
     rows = stacked(*HONEST, LIAR)
     assert Median().combine(rows, weights)["u"].tolist() == pytest.approx([1.1, 1.9])
+    untrimmed = TrimmedMean(trim=0.0).combine(rows, weights)["u"]
+    np.testing.assert_allclose(untrimmed, np.mean(rows["u"], axis=0), rtol=1e-6)
     trimmed = TrimmedMean(trim=0.2).combine(rows, weights)["u"].tolist()
     assert trimmed == pytest.approx([(1.0 + 1.1 + 1.2) / 3, (1.8 + 1.9 + 2.0) / 3])
     # Squared distances to the two nearest of the others: 0.03, 0.08 + …; [1.0, 2.0] is nearest.

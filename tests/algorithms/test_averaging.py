@@ -116,6 +116,16 @@ def test_one_batch_serves_all_of_a_local_step_if_asked_for(task: Task, params: A
     assert tiny.distance(result, expected) < 1e-6 < tiny.distance(params, expected)
     with pytest.raises(ConfigError, match="same_batch=true draws one batch"):
         PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, same_batch=True)
+    with pytest.raises(ConfigError, match="same_batch=true draws one batch"):
+        PerFedAvg(**{**tiny.COMMON, "batch_size": (4, 4, 6)}, same_batch=True)
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam"])
+def test_smaller_server_steps_are_advised_only_with_a_server_optimiser(
+    optimizer: str | None,
+) -> None:
+    advice = FedAvg(**tiny.COMMON, server_optimizer=optimizer).smaller_steps
+    assert ("server_lr" in advice) == (optimizer is not None)
 
 
 def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: Any) -> None:
