@@ -77,7 +77,7 @@ def test_resolving_twice_changes_nothing_and_builds_the_same(partition: str) -> 
         ({"partition": "shards", "shards_per_client": 500}, "data.clients=20 is too many"),
         ({"a": 18}, "data.a=18 needs more images .* use at most 16"),
         ({"a": 3}, "data.a=3 must be an even number"),
-        ({"a_test": 2}, "data.a_test=2 needs a source that has its own test"),
+        ({"a_test": 2}, "data.a_test=2 needs a source that has its own test examples"),
         ({"label": "y"}, "data.label is for your own files"),
         ({"classes": 1}, "data.classes=1 must be at least 2"),
         ({"standardize": True}, "data.standardize is for your own files"),

@@ -325,7 +325,10 @@ def test_examples_are_matched_by_name(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("age,label\n1,yes\n", "no column 'pulse', which the model's data has"),
-        ("age,pulse,extra,label\n1,2,3,yes\n", "'extra', which the model's data does not have"),
+        (
+            "age,pulse,extra,label\n1,2,3,yes\n",
+            "column 'extra', which the model's data does not have",
+        ),
         ("age,pulse,label\n1,2,maybe\n", "line 2 has label 'maybe', which .* it knows no, yes"),
         ("age,pulse,label\n1,2,2\n", "line 2 has label '2'"),
     ],
