@@ -12,8 +12,8 @@ from pathlib import Path
 from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._experiments import Listener
 from headstart._experiments.comparison import slug
+from headstart._experiments.finished_run import Run
 from headstart._experiments.results import host_facts
-from headstart._experiments.run import Run
 from headstart._experiments.training import run_experiment, score_again
 from headstart.data._federated import FederatedDataset
 from headstart.errors import DivergedError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headstart._diagnosis.measuring import FEW_CLIENTS, FEW_EXAMPLES
 from headstart._experiments.configuration import Experiment
-from headstart._experiments.run import Run
+from headstart._experiments.finished_run import Run
 from headstart._experiments.trajectory import sample_trajectory
 from headstart.algorithms._averaging import Averaging
 from headstart.algorithms._per_fedavg import PerFedAvg

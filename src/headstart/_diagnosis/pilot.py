@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart._experiments.configuration import Experiment, Table
-from headstart._experiments.run import Run
+from headstart._experiments.finished_run import Run
 from headstart._experiments.training import Listener, train
 from headstart._metric import ACCURACY, Metric
 from headstart.data._federated import FederatedDataset

@@ -16,7 +16,7 @@ from pathlib import Path
 from headstart._experiments.arguments import check_arguments
 from headstart._experiments.configuration import EvaluationOptions, Experiment, read_experiment
 from headstart._experiments.description import describe_experiment
-from headstart._experiments.run import Run
+from headstart._experiments.finished_run import Run
 from headstart._experiments.training import Listener, run_experiment, train
 from headstart._metric import ACCURACY, Metric
 from headstart.algorithms._contract import Algorithm

@@ -14,7 +14,7 @@ import jax
 
 from headstart._experiments.configuration import GIVEN, MODEL, Table, build_model, is_given
 from headstart._experiments.description import describe_component, describe_objective
-from headstart._experiments.run import PersonalModel
+from headstart._experiments.finished_run import PersonalModel
 from headstart._extensions import refuse_imports_from
 from headstart.data._schema import Schema
 from headstart.errors import CheckpointError, InputError

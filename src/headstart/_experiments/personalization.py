@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart._atomic_files import write_json
 from headstart._experiments.configuration import Table, read_experiment
-from headstart._experiments.run import PersonalModel, Run
+from headstart._experiments.finished_run import PersonalModel, Run
 from headstart._experiments.run_files import load_run
 from headstart._metric import Metric
 from headstart.data._example_files import read_examples

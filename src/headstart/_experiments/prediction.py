@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from headstart._atomic_files import write_text
+from headstart._experiments.finished_run import PersonalModel
 from headstart._experiments.model_files import load_model
-from headstart._experiments.run import PersonalModel
 from headstart.data._example_files import read_inputs
 from headstart.errors import OutputError
 from headstart.records import CsvCell, to_csv

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from headstart._experiments.configuration import Experiment, read_experiment
-from headstart._experiments.run import Run
+from headstart._experiments.finished_run import Run
 from headstart._keys import Keys
 from headstart._simulation.rounds import init_memories
 from headstart._simulation.simulation import Progress

@@ -15,8 +15,8 @@ from headstart._experiments.arguments import check_arguments
 from headstart._experiments.callbacks import Listener, Listeners
 from headstart._experiments.configuration import EvaluationOptions, Experiment
 from headstart._experiments.description import describe_experiment
+from headstart._experiments.finished_run import Run
 from headstart._experiments.progress import progress_listeners
-from headstart._experiments.run import Run
 from headstart._experiments.run_files import RunStore
 from headstart._simulation.scoring import Scores
 from headstart._simulation.simulation import Progress, Simulation

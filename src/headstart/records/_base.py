@@ -29,7 +29,7 @@ def finite_or_none(value: object) -> object:
 
 
 Number = Annotated[float | None, BeforeValidator(finite_or_none)]
-"""A finite number, or None where there is none."""
+"""A finite number, or None if it is missing."""
 
 
 class Record(BaseModel):

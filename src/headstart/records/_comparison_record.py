@@ -23,7 +23,7 @@ from headstart.records._statistics import FAILED, PairedDifference, verdict_of
 
 
 class Differences(Record):
-    """The primary metric after adaptation minus the baseline's; None where there is none."""
+    """The primary metric after adaptation minus the baseline's; None if it cannot be computed."""
 
     known: PairedDifference | None = Field(None, alias="known_clients")
     new: PairedDifference | None = Field(None, alias="new_clients")

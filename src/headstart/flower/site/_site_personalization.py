@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headstart._experiments.finished_run import PersonalModel
 from headstart._experiments.personalization import primary_metric, score_change
-from headstart._experiments.run import PersonalModel
 from headstart.algorithms._contract import Task
 from headstart.errors import DivergedError, OutputError
 from headstart.flower._federation_config import SiteConfig
