@@ -98,7 +98,8 @@ def _test_in_this_process(folder: str, tests: list[str]) -> None:
     code = 1
     try:
         os.setsid()
-        output = os.open(ROOT / ".cache" / "mutants.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        log = ROOT / ".cache" / f"mutants.{os.getppid()}.log"
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.path.insert(0, folder)
@@ -116,25 +117,39 @@ def _test_in_this_process(folder: str, tests: list[str]) -> None:
         os._exit(code)
 
 
-def check(mutants: list[Mutant]) -> dict[str, str]:
+def check(mutants: list[Mutant], jobs: int = 1) -> dict[str, str]:
     """Test the mutants that have no stored result; return every mutant's outcome by name."""
-    stored = _stored_results()
+    # Survivors are tested again, since tests may have been added.
+    stored = {name: one for name, one in _stored_results().items() if one != "survived"}
     equivalent = {one["mutant"] for one in _equivalents()}
-    limits: dict[str, float] = {}
-    outcomes = {}
-    for number, mutant in enumerate(mutants, 1):
-        outcome = "equivalent" if mutant.name in equivalent else stored.get(mutant.version, "")
-        if not outcome:
-            part = part_of(mutant.file)
-            if part not in limits:
-                limits[part] = _time_limit(part)
-            outcome, seconds = run_tests(mutant, tests_for(mutant.file), limits[part])
+    left = [m for m in mutants if m.name not in equivalent and m.version not in stored]
+    limits = {part: _time_limit(part) for part in sorted({part_of(one.file) for one in left})}
+    workers = [_in_a_fork(left[first::jobs], limits) for first in range(jobs)]
+    if failed := [one for one in workers if os.waitpid(one, 0)[1] != 0]:
+        sys.exit(f"{len(failed)} of {jobs} workers failed; run the check again to resume")
+    stored = _stored_results()
+    return {m.name: "equivalent" if m.name in equivalent else stored[m.version] for m in mutants}
+
+
+def _in_a_fork(mutants: list[Mutant], limits: dict[str, float]) -> int:
+    """Test mutants in another process and store their outcomes; return the process's id."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        for number, mutant in enumerate(mutants, 1):
+            limit = limits[part_of(mutant.file)]
+            outcome, seconds = run_tests(mutant, tests_for(mutant.file), limit)
             _store(mutant, outcome)
-            print(
-                f"{number:4}/{len(mutants)} {outcome:9} {seconds:5.0f} s  {mutant.name}", flush=True
-            )
-        outcomes[mutant.name] = outcome
-    return outcomes
+            line = f"{number:4}/{len(mutants)} {outcome:9} {seconds:5.0f} s  {mutant.name}"
+            print(line, flush=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _time_limit(part: str) -> float:
@@ -142,15 +157,15 @@ def _time_limit(part: str) -> float:
     outcome, seconds = run_tests(None, tests_for(part), 1800.0)
     print(f"unchanged: the tests of {part} take {seconds:.0f} s", flush=True)
     if outcome != "survived":
-        sys.exit(f"the tests fail without a mutation; see {RESULTS.parent / 'mutants.log'}")
+        sys.exit(f"the tests fail without a mutation; see {RESULTS.parent}/mutants.*.log")
     return 60 + 10 * seconds
 
 
 def _stored_results() -> dict[str, str]:
-    """Return stored outcomes; survivors are tested again, since tests may have been added."""
+    """Return the last stored outcome of every mutated source."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     rows = [json.loads(line) for line in lines]
-    return {row["version"]: row["outcome"] for row in rows if row["outcome"] != "survived"}
+    return {row["version"]: row["outcome"] for row in rows}
 
 
 def _store(mutant: Mutant, outcome: str) -> None:
@@ -188,6 +203,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every mutant, not a sample")
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many mutants")
     parser.add_argument("--only", default="", help="part of the source file's path")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     options = parser.parse_args()
     mutants = core_mutants(options.only)
@@ -200,7 +216,7 @@ def main() -> int:
     RESULTS.parent.mkdir(exist_ok=True)
     os.chdir(ROOT)
     _import_heavy_libraries()
-    return 0 if summarize(check(chosen)) else 1
+    return 0 if summarize(check(chosen, options.jobs)) else 1
 
 
 def _import_heavy_libraries() -> None:
