@@ -41,6 +41,7 @@ local_lr = {local_lr}
 delta = {delta}
 local_steps = {local_steps}
 batch_size = {batch}
+max_gradient_norm = inf
 [evaluation]
 every = 100
 """

@@ -83,8 +83,9 @@ def simulation(data: FederatedDataset, known: int, active: int) -> Simulation:
         validated=True,  # the files are unchanged, and reading them all would take a while
     )
     algorithm = PerFedAvg(
-        inner_lr=INNER_LR, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS, batch_size=BATCH
-    )
+        inner_lr=INNER_LR, local_lr=LOCAL_LR, local_steps=LOCAL_STEPS, batch_size=BATCH,
+        max_gradient_norm=float("inf"),
+    )  # fmt: skip
     made = Simulation(first, mlp(HIDDEN), algorithm, participation=active / known)
     assert made.active == active
     return made
