@@ -50,7 +50,8 @@ def test_every_option_is_documented_with_its_default() -> None:
             section = f"`[{field.name}]`" in text
             assert shown or section or field.name == "label", f"{cls.__name__}.{field.name}"
             if shown and field.default not in (None, ""):
-                default = str(field.default).lower().replace("'", "")
+                value = list(field.default) if isinstance(field.default, tuple) else field.default
+                default = str(value).lower().replace("'", "")
                 assert shown[1].strip('`"') == default, f"{cls.__name__}.{field.name}"
 
 

@@ -356,3 +356,114 @@ def test_the_default_difference_step_is_the_measured_one():
     text = (Path(__file__).parent.parent / "docs" / "notation.md").read_text()
     [documented] = re.findall(r"The default is \*\*(\S+)\*\*", text)
     assert float(documented) == meta.DEFAULT_DELTA
+
+
+def draw_rates(rng, tree, ν, per_coordinate):
+    """A tree of positive rates for each of ν steps."""
+    shape = (lambda leaf: leaf.shape) if per_coordinate else (lambda leaf: ())
+    draw = partial(
+        jax.tree.map, lambda leaf: jnp.asarray(rng.uniform(0.1, 0.6, size=shape(leaf))), tree
+    )
+    return [draw() for _ in range(ν)]
+
+
+def loss_after(model, params, log_rates, batch):
+    """F as a function of w and the logarithms of the rates, written out."""
+    w = params
+    for rho in log_rates:
+        step = jax.grad(model)(w, batch)
+        w = jax.tree.map(lambda u, r, d: u - jnp.exp(r) * d, w, rho, step)
+    return model(w, batch)
+
+
+@pytest.mark.parametrize("per_coordinate", [False, True])
+@pytest.mark.parametrize("ν", [1, 2, 3])
+def test_gradients_with_rates_are_those_of_the_composed_loss(ν, per_coordinate):
+    rng = np.random.default_rng(ν)
+    params, batch = draw_like(rng, LAYERS), draw_examples(rng)
+    rates = draw_rates(rng, LAYERS, ν, per_coordinate)
+    value, by_w, by_rates = meta.meta_value_and_gradients(
+        mlp, params, repeat(batch, ν), rates=rates
+    )
+    composed = jax.value_and_grad(partial(loss_after, mlp), argnums=(0, 1))
+    expected, (slope_w, slope_rates) = composed(params, jax.tree.map(jnp.log, rates), batch)
+    assert abs(value - expected) <= 1e-12
+    assert distance(by_w, slope_w) <= 1e-11
+    assert distance(by_rates, slope_rates) <= 1e-11
+
+
+def test_gradient_by_the_rates_is_the_measured_slope():
+    """[F(ρ + h) − F(ρ − h)] / 2h for every rate; h = 1e-5 as above."""
+    rng = np.random.default_rng(3)
+    params, batch, h = draw_like(rng, LAYERS), draw_examples(rng), 1e-5
+    rates = draw_rates(rng, LAYERS, 2, per_coordinate=False)
+    _, _, by_rates = meta.meta_value_and_gradients(mlp, params, repeat(batch, 2), rates=rates)
+    rho, unravel = ravel_pytree(jax.tree.map(jnp.log, rates))
+    after = jax.jit(lambda at: loss_after(mlp, params, unravel(at), batch))
+    slopes = [(after(rho + h * e) - after(rho - h * e)) / (2 * h) for e in jnp.eye(rho.size)]
+    assert distance(by_rates, jnp.stack(slopes)) <= 1e-6
+
+
+def test_rates_of_a_quadratic_in_closed_form():
+    """One step on ½w²: w₁ = (1 − r)w, so F = ½(1 − r)²w² and ∂F/∂log r = −r(1 − r)w².
+
+    First-order leaves out the factor 1 − r of ∂F/∂w and keeps ∂F/∂log r.
+    """
+    w, r = jnp.asarray(2.0), jnp.asarray(0.3)
+    batches, loss = MetaBatches([()], (), [()]), lambda w, batch: w**2 / 2
+    factors: dict[meta.Method, float] = {"exact": 0.7, "hessian-free": 0.7, "first-order": 1.0}
+    for method, factor in factors.items():
+        value, by_w, (by_rate,) = meta.meta_value_and_gradients(
+            loss, w, batches, rates=[r], method=method
+        )
+        np.testing.assert_allclose(value, 0.5 * 0.7**2 * 4)
+        np.testing.assert_allclose(by_w, factor * 0.7 * 2, rtol=1e-9)
+        np.testing.assert_allclose(by_rate, -0.3 * 0.7 * 4)
+
+
+@each_method
+@pytest.mark.parametrize("adapted", [None, (True, False, False, True)])
+def test_equal_rates_are_one_step_size(method, adapted):
+    """Hessian-free takes its difference along r ∘ d instead of d: another error of order δ²."""
+    params, batches = mlp_problem(3)
+    rates = [jax.tree.map(lambda leaf: jnp.asarray(α), params)] * 3
+    options = {"method": method, "adapted": adapted}
+    value, d = meta.meta_value_and_gradient(mlp, params, batches, inner_lr=α, **options)
+    same, by_w, _ = meta.meta_value_and_gradients(mlp, params, batches, rates=rates, **options)
+    assert abs(value - same) <= 1e-13
+    assert distance(by_w, d) <= (1e-5 if method == "hessian-free" else 1e-12)
+
+
+def test_each_step_needs_rates():
+    params, batches = mlp_problem(2)
+    with pytest.raises(ConfigError, match="2 inner steps need as many rates, got 1"):
+        meta.meta_value_and_gradients(mlp, params, batches, rates=[params])
+
+
+@pytest.mark.parametrize("adapted", [None, (True, False, False, True)])
+@pytest.mark.parametrize("ν", [1, 3])
+def test_losses_before_the_last_step_can_count(ν, adapted):
+    """F = [f(w_ν) + c Σ_{l<ν} f(w_l)] / (1 + cν), by automatic differentiation of the whole."""
+    rng, c = np.random.default_rng(ν), 0.4
+    params, batch = draw_like(rng, LAYERS), draw_examples(rng)
+    rates = draw_rates(rng, LAYERS, ν, per_coordinate=False)
+    moves = jax.tree.unflatten(jax.tree.structure(params), adapted or (True,) * 4)
+
+    def whole(w, log_rates):
+        losses = []
+        for rho in log_rates:
+            losses.append(mlp(w, batch))
+            step = jax.grad(mlp)(w, batch)
+            w = jax.tree.map(
+                lambda u, r, d, moved: u - jnp.exp(r) * d if moved else u, w, rho, step, moves
+            )
+        return (mlp(w, batch) + c * sum(losses)) / (1 + c * ν), mlp(w, batch)
+
+    gradient = jax.grad(whole, argnums=(0, 1), has_aux=True)
+    (slope_w, slope_rates), after = gradient(params, jax.tree.map(jnp.log, rates))
+    value, by_w, by_rates = meta.meta_value_and_gradients(
+        mlp, params, repeat(batch, ν), rates=rates, adapted=adapted, earlier=c
+    )
+    assert abs(value - after) <= 1e-12
+    assert distance(by_w, slope_w) <= 1e-11
+    assert distance(by_rates, slope_rates) <= 1e-11

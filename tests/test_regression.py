@@ -74,7 +74,9 @@ def test_one_full_batch_step_of_fedavg_is_gradient_descent_on_squared_errors() -
     """w₁ = w₀ − β · (2/n) Xᵀ(X w₀ − y), from zero; the loss has no factor ½."""
     x, y, *held = client(np.random.default_rng(1))
     data = from_clients([(x, y, *held)], Schema(shape=(3,), target="number"))
-    step = hs.FedAvg(local_lr=0.1, local_steps=1, batch_size=len(y), local_epochs=1)
+    step = hs.FedAvg(
+        local_lr=0.1, local_steps=1, batch_size=len(y), local_epochs=1, max_gradient_norm=np.inf
+    )
     engine = Simulation(data, hs.models.logistic(), step)
     params = engine.algorithm.model(engine.advance(engine.start(), 1).state)
     n, design = len(y), np.concatenate([x, np.ones((len(y), 1))], axis=1).astype(float)

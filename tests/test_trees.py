@@ -90,6 +90,28 @@ def test_where_hides_what_it_does_not_choose():
     jax.tree.map(np.testing.assert_array_equal, chosen, TREE)
 
 
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.0])
+def test_weights_multiply_and_divide(weight):
+    weighted = trees.apply_weight(TREE, jnp.asarray(weight))
+    np.testing.assert_allclose(flat(weighted), weight * flat(TREE))
+    np.testing.assert_allclose(flat(trees.divide_by_weight(weighted, weight)), flat(TREE))
+
+
+def test_weight_zero_leaves_nothing():
+    """Not even of a diverged tree."""
+    zero = jnp.asarray(0.0)
+    bad = trees.scale(TREE, jnp.nan)
+    np.testing.assert_array_equal(flat(trees.apply_weight(bad, zero)), 0 * flat(TREE))
+    np.testing.assert_array_equal(flat(trees.divide_by_weight(TREE, zero)), 0 * flat(TREE))
+
+
+def test_leaves_are_chosen_by_their_place():
+    a, b = {"x": jnp.ones(2), "y": jnp.ones(3)}, {"x": jnp.zeros(2), "y": jnp.zeros(3)}
+    assert flat(trees.choose_leaves((True, False), a, b)).tolist() == [1, 1, 0, 0, 0]
+    kept = trees.select_leaves(a, (False, True))
+    assert kept["x"] is None and kept["y"] is a["y"]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_all_finite_sees_one_bad_number_in_any_leaf(bad):
     leaves, structure = jax.tree.flatten(TREE)

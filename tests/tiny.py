@@ -14,7 +14,11 @@ from headstart.models import logistic
 
 FEATURES, CLASSES = 4, 3
 MODEL = logistic()
-COMMON: dict[str, Any] = {"local_steps": 3, "batch_size": 5, "inner_lr": 0.2, "local_lr": 0.1}
+COMMON: dict[str, Any] = {
+    "local_steps": 3, "batch_size": 5, "inner_lr": 0.2, "local_lr": 0.1,
+    "max_gradient_norm": float("inf"),
+}  # fmt: skip
+"""The papers' plain steps: never clipped."""
 NO_ALPHA = {key: value for key, value in COMMON.items() if key != "inner_lr"}
 
 VARIANTS: dict[str, Algorithm] = {
@@ -32,12 +36,35 @@ VARIANTS: dict[str, Algorithm] = {
         local_lr_decay="inverse-sqrt",
     ),
     "fedavg-epochs-local-adam": FedAvg(
-        **COMMON, local_epochs=2, local_optimizer="adam", max_gradient_norm=0.5
+        **COMMON | {"max_gradient_norm": 0.5}, local_epochs=2, local_optimizer="adam"
+    ),
+    "fedavg-rates-schedule": FedAvg(
+        **COMMON,
+        rates="per-array",
+        rates_method="first-order",
+        server_lr=0.7,
+        server_lr_decay="cosine",
+        decay_rounds=5,
+        warmup_rounds=2,
+    ),
+    "per-fedavg-rates": PerFedAvg(
+        **COMMON, inner_steps=2, rates="per-coordinate", rates_per_step=True
+    ),
+    "per-fedavg-rates-apart": PerFedAvg(
+        **COMMON,
+        method="first-order",
+        rates="per-array",
+        rates_method="exact",
+        rates_steps=2,
+        earlier_losses=0.5,
     ),
     "local": Local(**COMMON),
     "apfl": APFL(**COMMON),
     "apfl-fixed": APFL(**COMMON, adaptive=False, mixing=0.3),
     "aruba": ARUBA(**NO_ALPHA, zeta=0.5, plus=0.5),
+    "local-clipped": Local(**COMMON | {"max_gradient_norm": 0.3}),
+    "apfl-clipped": APFL(**COMMON | {"max_gradient_norm": 0.3}),
+    "aruba-clipped": ARUBA(**NO_ALPHA | {"max_gradient_norm": 0.3}),
 }
 
 

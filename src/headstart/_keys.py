@@ -22,6 +22,10 @@ from jaxtyping import Array, Int, PRNGKeyArray
 Number = int | Int[Array, ""]
 START = 2**32 - 1
 """Folded into a client's key for draws before its first adaptation step."""
+ORDER = 2**32 - 2
+"""Folded into a client's key for the order of its examples."""
+FOLDS = 2**32 - 3
+"""Folded into a client's key for adaptation within its cross-validation."""
 
 
 class Keys(NamedTuple):
@@ -74,3 +78,13 @@ def adaptation_step(key: PRNGKeyArray, step: Number) -> PRNGKeyArray:
 def adaptation_start(key: PRNGKeyArray) -> PRNGKeyArray:
     """Return the key for draws before the first adaptation step, from a client's adaptation key."""
     return jax.random.fold_in(key, START)
+
+
+def example_order(key: PRNGKeyArray) -> PRNGKeyArray:
+    """Return the key of the order of a client's examples, from its adaptation key."""
+    return jax.random.fold_in(key, ORDER)
+
+
+def fold_adaptation(key: PRNGKeyArray, fold: Number) -> PRNGKeyArray:
+    """Return the adaptation key of one fold of a cross-validation, from a client's own."""
+    return jax.random.fold_in(jax.random.fold_in(key, FOLDS), fold)

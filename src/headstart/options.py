@@ -23,6 +23,7 @@ __all__ = [
     "require_at_least",
     "require_one_of",
     "require_positive",
+    "to_json",
     "to_table",
 ]
 
@@ -49,6 +50,21 @@ def to_table(thing: Any) -> dict[str, Any]:
     fields = [f.name for f in dataclasses.fields(thing) if f.init]
     table = {name: getattr(thing, name) for name in fields}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in table.items() if v is not None}
+
+
+def to_json(table: Any) -> Any:
+    """Return a table as JSON can hold it: an infinite number as text, which is read as a number.
+
+    >>> to_json({"max_gradient_norm": float("inf"), "batch_size": (4, 5, 6)})
+    {'max_gradient_norm': 'inf', 'batch_size': [4, 5, 6]}
+    >>> convert(float, "inf", "max_gradient_norm")
+    inf
+    """
+    if isinstance(table, Mapping):
+        return {key: to_json(value) for key, value in table.items()}
+    if isinstance(table, list | tuple):
+        return [to_json(value) for value in table]
+    return str(table) if isinstance(table, float) and math.isinf(table) else table
 
 
 def convert(kind: Any, value: Any, where: str) -> Any:

@@ -175,6 +175,14 @@ def test_the_wrapped_algorithm_still_answers() -> None:
         assert (chained.bits_per_number, algorithm.bits_per_number) == (6, 32)
 
 
+def test_scales_multiply_along_the_chain() -> None:
+    """Also those of an algorithm that is a chain itself; a level of width 4 is range / 7."""
+    once = with_aggregation(FedAvg(**tiny.COMMON), [Clip(), Quantise(width=4, range=2.0)])
+    twice = with_aggregation(once, [Quantise(width=4, range=3.5)])
+    assert once.update_scale == pytest.approx(2 / 7)
+    assert twice.update_scale == pytest.approx(2 / 7 * 0.5)
+
+
 def test_a_rule_that_cannot_be_paid_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="needs 7 replies; a round has 5"):
         Simulation(
@@ -192,11 +200,22 @@ def test_a_rule_that_cannot_be_paid_is_refused(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("kind", "options"),
     [(Clip, {"norm": 0.0}), (Quantise, {"width": 1}), (Quantise, {"range": -1.0}),
-     (Noise, {"deviation": 0.0}), (TrimmedMean, {"trim": 0.5}), (Krum, {"byzantine": -1})],
+     (Noise, {"deviation": 0.0}), (TrimmedMean, {"trim": 0.5}), (Krum, {"byzantine": -1}),
+     (Krum, {"selected": 0}), (GeometricMedian, {"iterations": 0})],
 )  # fmt: skip
 def test_impossible_options_are_refused(kind: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         kind(**options)
+
+
+def test_the_least_possible_options_are_accepted() -> None:
+    """Krum with no liar is the reply nearest to the others; one Weiszfeld step moves the mean."""
+    rows, weights = stacked([0.0], [1.0], [2.0], [9.0]), jnp.ones(4)
+    assert Krum(byzantine=0).needs() == 3
+    assert Krum(byzantine=0).combine(rows, weights)["u"].tolist() == [1.0]
+    # From the mean 3 the distances are 3, 2, 1 and 6, so the shares are 2 : 3 : 6 : 1.
+    moved = GeometricMedian(iterations=1).combine(rows, weights)["u"].tolist()
+    assert moved == pytest.approx([24 / 12])
 
 
 def test_everything_has_a_name_for_experiment_files() -> None:

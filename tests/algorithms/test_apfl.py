@@ -17,7 +17,7 @@ from headstart.algorithms._cohort import build_cohort
 from headstart.algorithms._contract import Sent
 from headstart.errors import ConfigError
 from headstart.models import Classification
-from headstart.trees import add
+from headstart.trees import add, mix
 
 KEY = jax.random.key(7)
 
@@ -77,6 +77,20 @@ def test_mixing_ends_at_the_global_or_the_local_model(task: Task) -> None:
         assert tiny.identical(own, expected)
 
 
+def test_an_adaptation_step_of_apfl_by_hand(task: Task) -> None:
+    """v ← v − αλ∇f(λv + (1 − λ)w) on a batch of the inner size; w and λ stay."""
+    algorithm = APFL(**{**tiny.COMMON, "batch_size": (4, 5, 6)}, mixing=0.3)
+    shared, local = two_models()
+    state = algorithm.init(shared)
+    start = algorithm.personal_start(
+        state, algorithm.init_memory(state)._replace(local=local), task, KEY
+    )
+    end = algorithm.personal_step(start, task, KEY)
+    d = jax.grad(task.loss)(mix(local, shared, 0.3), task.batch(KEY, 4))
+    assert tiny.distance(end.memory.local, add(local, d, -0.2 * 0.3)) < 1e-6
+    assert tiny.identical((end.shared, end.memory.mixing), (shared, start.memory.mixing))
+
+
 def test_mixing_outside_zero_and_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"mixing=1\.5"):
         APFL(mixing=1.5)
@@ -96,3 +110,4 @@ def test_local_training_never_hears_of_others(task: Task) -> None:
     cohort = build_cohort([reply], asked=1, exist=1)
     state, _ = algorithm.server_update(algorithm.init(shared), cohort, KEY)
     assert tiny.identical(algorithm.model(state), shared)
+    assert int(state.round) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from headstart.algorithms._cohort import build_cohort
 from headstart.algorithms._contract import Cohort
 from headstart.errors import ConfigError
 from headstart.models import Classification
-from headstart.trees import add, norm, scale, subtract, zeros_like
+from headstart.trees import add, scale, subtract, zeros_like
 
 KEY = jax.random.key(5)
 
@@ -82,8 +83,10 @@ def test_hessian_free_follows_exact_and_first_order_does_not(task: Task, params:
     assert near < 1e-5 < 100 * near < far
 
 
-def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any) -> None:
-    plain, meta = FedAvg(**tiny.COMMON), PerFedAvg(**tiny.COMMON, inner_steps=0)
+@pytest.mark.parametrize("longest", [np.inf, 0.05])
+def test_no_inner_step_is_fedavg_to_the_bit(task: Task, params: Any, longest: float) -> None:
+    options = {**tiny.COMMON, "max_gradient_norm": longest}
+    plain, meta = FedAvg(**options), PerFedAvg(**options, inner_steps=0)
     one = plain.client_update(plain.broadcast(plain.init(params), KEY), (), task, KEY)
     two = meta.client_update(meta.broadcast(meta.init(params), KEY), (), task, KEY)
     assert tiny.identical(one, two)
@@ -126,6 +129,13 @@ def test_smaller_server_steps_are_advised_only_with_a_server_optimiser(
 ) -> None:
     advice = FedAvg(**tiny.COMMON, server_optimizer=optimizer).smaller_steps
     assert ("server_lr" in advice) == (optimizer is not None)
+
+
+def test_smaller_adaptation_steps_are_advised_where_they_move_the_model() -> None:
+    assert "inner_lr" not in FedAvg(**tiny.COMMON).smaller_steps
+    for method in ("exact", "first-order"):
+        advice = PerFedAvg(**tiny.COMMON, method=method).smaller_steps
+        assert advice.startswith("algorithm.local_lr=0.01 (now 0.1) or algorithm.inner_lr=0.02 or")
 
 
 def test_random_iterate_is_the_iterate_the_server_asked_for(task: Task, params: Any) -> None:
@@ -192,6 +202,8 @@ def test_server_optimizer_treats_the_mean_move_as_a_gradient(
     "options",
     [
         {"server_optimizer": "adm"},
+        {"local_optimizer": "adm"},
+        {"max_gradient_norm": 0.0},
         {"weights": "size"},
         {"local_lr_decay": "linear"},
         {"method": "second-order"},
@@ -253,19 +265,44 @@ def test_a_local_optimizer_takes_the_local_steps(task: Task, params: Any, name: 
     assert tiny.distance(reply.update, subtract(w, params)) < 1e-5
 
 
-def test_a_long_direction_is_shortened(task: Task, params: Any) -> None:
-    options = {**tiny.COMMON, "local_steps": 1}
-    for longest in (0.05, 1e3):
-        plain, short = FedAvg(**options), FedAvg(**options, max_gradient_norm=longest)
-        one, two = (
-            a.client_update(a.broadcast(a.init(params), KEY), (), task, KEY)[0].update
-            for a in (plain, short)
-        )
-        size = float(norm(one)) / plain.local_lr
-        assert float(norm(two)) == pytest.approx(min(size, longest) * plain.local_lr, rel=1e-4)
-        assert tiny.distance(scale(two, norm(one) / norm(two)), one) < 1e-5
-
-
 def test_random_iterates_need_a_fixed_number_of_steps() -> None:
     with pytest.raises(ConfigError, match="local_epochs=2"):
         FedAvg(random_iterate=True, local_epochs=2)
+
+
+def test_the_servers_step_follows_warm_up_and_decay(params: Any) -> None:
+    """η_k = η · (k+1)/warm-up, then 1/√(k+1) or (1 + cos(πk/K))/2, but at least 1 % of η."""
+    update = jax.tree.map(jnp.ones_like, params)
+
+    def share(k: int, **options: Any) -> float:
+        algorithm = FedAvg(**tiny.COMMON, **options)
+        state = algorithm.init(params)._replace(round=jnp.int32(k))
+        after, _ = algorithm.server_update(state, cohort(update), KEY)
+        moved = jax.tree.leaves(subtract(after.params, params))
+        return float(moved[0].ravel()[0])
+
+    near = partial(pytest.approx, rel=1e-4)
+    assert share(3) == near(1.0)
+    assert share(3, server_lr=0.5) == near(0.5)
+    assert share(3, server_lr_decay="inverse-sqrt") == near(0.5)
+    cosine: dict[str, Any] = {"server_lr_decay": "cosine", "decay_rounds": 10}
+    assert [share(k, **cosine) for k in (0, 5)] == [near(1.0), near(0.5)]
+    assert share(1, server_lr_decay="cosine", decay_rounds=1) == near(0.01)
+    assert share(10, **cosine) == share(1000, **cosine) == near(0.01)
+    assert [share(k, warmup_rounds=4) for k in (0, 1, 3, 9)] == [near(x) for x in (0.25, 0.5, 1, 1)]
+    start = float(jax.tree.leaves(params)[0].ravel()[0])
+    assert share(3, weight_decay=0.1) == near(1 - 0.1 * start)
+    assert share(5, weight_decay=0.1, **cosine) == near(0.5 * (1 - 0.1 * start))
+    adam: dict[str, Any] = {"server_optimizer": "adam", "server_lr": 0.1}
+    assert share(3, **adam, server_lr_decay="inverse-sqrt") == near(share(3, **adam) / 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"server_lr_decay": "cosine"}, {"decay_rounds": 5}, {"warmup_rounds": -1},
+     {"weight_decay": 1.0}, {"weight_decay": -0.1},
+     {"decay_rounds": 0, "server_lr_decay": "cosine"}, {"server_lr_decay": "linear"}],
+)  # fmt: skip
+def test_schedules_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        FedAvg(**options)

@@ -180,8 +180,10 @@ def test_plan_says_what_the_theory_promises(capsys: pytest.CaptureFixture[str]) 
     found = json.loads(out)
     assert found["promised"]["total"] <= 2 and found["constants"]["L"] > 0
     assert "lower estimates" in found["what"] and found["plan"]["rounds"] >= 1
+    assert found["plan"]["max_gradient_norm"] == "inf"
     code, out, _ = run(capsys, "plan", "--epsilon", "2", "--clients", "4", *small)
     assert code == 0 and "What the theorem guarantees" in out and "worst case" in out
+    assert "set algorithm.max_gradient_norm=inf" in out
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_plan_searches_and_writes_an_experiment_that_runs(
     words = ["plan", "--search", "--budget", "3000", "--tries", "3", "--out", str(best)]
     small = ["--set", "model.name=logistic", "--set", "evaluation.adapt_steps=1"]
     code, out, err = run(capsys, *words, *small)
-    assert code == 0 and "stage 1 of 2" in err and f"headstart run {best}" in out
+    assert code == 0 and "stage 1 of 1, 3 of 3" in err and f"headstart run {best}" in out
     assert load_experiment(best).model["name"] == "logistic"
     code, _, err = run(capsys, *words, *small)
     assert code == 2 and "exists already" in err

@@ -13,6 +13,7 @@ import pytest
 from cli.test_cli import run
 
 from headstart._atomic_files import write_text
+from headstart.records import RunDirectory
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -128,21 +129,29 @@ def test_commands_are_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", ["--clients 100", "--clients 5000", "--beta 100"])
 def test_the_command_that_synthetic_data_print_trains(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    options: str, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "data", "synthetic", "--clients", "5000", "--out", "many")
+    """Literally, and with a useful model at the end."""
+    code, out, _ = run(capsys, "data", "synthetic", *options.split(), "--out", "many")
     assert code == 0
     printed = out.rpartition("headstart ")[2].strip()
-    code, out, err = run(capsys, *shlex.split(printed), "--no-report")
+    code, out, err = run(capsys, *shlex.split(printed))
     assert code == 0 and "FAILED" not in out, err + out
+    (folder,) = Path("runs").iterdir()
+    summary = RunDirectory(folder).summary()
+    reached = summary.known["accuracy"].after
+    assert reached.mean is not None and reached.ci95 is not None
+    assert summary.failures == () and reached.mean - reached.ci95 > 3 / 10  # chance: one in ten
 
 
 @pytest.mark.slow
-def test_the_default_run_may_be_four_times_longer(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("rounds", [1600, 4000])
+def test_the_default_run_may_be_four_or_ten_times_longer(
+    rounds: int, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, "run", "--set", "rounds=1600", "--no-report")
+    code, out, err = run(capsys, "run", "--set", f"rounds={rounds}", "--no-report")
     assert code == 0 and "FAILED" not in out, err
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.data import FederatedDataset, Schema, from_clients
-from headstart.errors import DataError
+from headstart.errors import ConfigError, DataError
 
 sizes = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=8)
 
@@ -58,6 +58,42 @@ def test_tuning_sees_training_splits_only(counts: list[tuple[int, int]]) -> None
         both = [*seen.x_train[:, 0], *seen.x_test[:, 0]]
         assert both == data.client(number).x_train[:, 0].tolist()
         assert len(seen.x_test) >= 1
+
+
+@given(
+    counts=st.lists(st.tuples(st.integers(2, 9), st.integers(1, 4)), min_size=3, max_size=8),
+    seed=st.integers(0, 9),
+    data=st.data(),
+)
+def test_validation_clients_stay_out_of_training(
+    counts: list[tuple[int, int]], seed: int, data: st.DataObject
+) -> None:
+    """Every row of the tuning data is a training row of its own known client, and only once."""
+    whole = made(counts, new_clients=1)
+    count = data.draw(st.integers(0, whole.known_clients - 1))
+    tuned = whole.for_tuning(validation_clients=count, seed=seed)
+    assert (tuned.known_clients, tuned.new_clients) == (whole.known_clients - count, count)
+    names = [int(tuned.name(number)) for number in range(tuned.clients)]
+    assert sorted(names) == list(range(whole.known_clients))
+    for number, original in enumerate(names):
+        part = tuned.client(number)
+        both = [*part.x_train[:, 0], *part.x_test[:, 0]]
+        assert both == whole.client(original).x_train[:, 0].tolist()
+        assert part.is_new == (number >= tuned.known_clients)
+    listed = whole.for_tuning(validation_clients=names[tuned.known_clients :])
+    assert listed.digest() == tuned.digest()
+    if count == 0:
+        assert tuned.digest() == whole.for_tuning().digest()
+
+
+def test_impossible_validation_clients_are_refused() -> None:
+    data = made([(2, 1)] * 4, new_clients=1)
+    with pytest.raises(ConfigError, match="validation_clients=3 of 3 known clients leaves none"):
+        data.for_tuning(validation_clients=3)
+    with pytest.raises(ConfigError, match="validation_clients=-1"):
+        data.for_tuning(validation_clients=-1)
+    with pytest.raises(ConfigError, match=r"\[3\] must be known clients: 0 … 2"):
+        data.for_tuning(validation_clients=[3])
 
 
 def test_stored_numbers_become_inputs() -> None:

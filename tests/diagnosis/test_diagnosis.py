@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from headstart._diagnosis.diagnosis_page import (
 )
 from headstart._diagnosis.measuring import choose_clients
 from headstart._diagnosis.pilot import Pilot, gain
+from headstart._experiments import load_experiment, recommendation
 from headstart._experiments.configuration import Experiment
 from headstart.data import FederatedDataset, Schema, from_clients
 from headstart.errors import DataError, HeadstartError
@@ -215,7 +217,10 @@ def test_the_page_has_every_part(found: Diagnosis) -> None:
     assert isinstance(farthest, Table) and len(farthest.rows) == 8
 
 
-def test_the_command_prints_a_reading_and_keeps_a_page(tmp_path: Path) -> None:
+def test_the_command_prints_a_reading_and_keeps_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommendation, "all_candidates", few_candidates)
     path = tmp_path / "small.toml"
     path.write_text(Experiment.from_table(SMALL).to_toml(), encoding="utf-8")
     words = ["diagnose", str(path), "--rounds", "2", "--repetitions", "2"]
@@ -226,8 +231,58 @@ def test_the_command_prints_a_reading_and_keeps_a_page(tmp_path: Path) -> None:
     stored = json.loads((out / "diagnosis.json").read_text(encoding="utf-8"))
     assert stored["recommendation"] in ("per-fedavg", "fedavg-update", "one-model")
     assert (out / "report.html").exists() and (out / "figures/distances.svg").exists()
+    advised = load_experiment(out / "recommended.toml")
+    assert stored["recommended"]["algorithm"] == dict(advised.algorithm)
+    assert len(stored["recommended"]["candidates"]) == 3
+    assert "Recommended: " in done.output
+    assert f"next: headstart run {out / 'recommended.toml'}" in done.output.replace("\n", " ")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "recommended.toml" in page and "kept out of training" in page
     with pytest.raises(HeadstartError, match="exists already"):
         CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
+
+
+def few_candidates(adapt_steps: int) -> list[Any]:
+    learned = recommendation.learned_rates_candidates(adapt_steps)
+    return [*recommendation.fedavg_candidates()[:2], learned[0]]
+
+
+def test_a_budget_that_is_too_small_costs_only_the_recommendation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommendation, "all_candidates", few_candidates)
+    path = tmp_path / "small.toml"
+    path.write_text(Experiment.from_table(SMALL).to_toml(), encoding="utf-8")
+    words = ["diagnose", str(path), "--rounds", "1", "--repetitions", "2", "--budget", "1"]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "no method is recommended: budget=" in done.output
+    assert not (tmp_path / "out" / "recommended.toml").exists()
+
+
+def test_the_search_decides_between_the_methods_and_the_pilot_whether_to_personalise(
+    found: Diagnosis,
+) -> None:
+    def advice(name: str) -> Any:
+        chosen = Experiment.from_table({**SMALL, "algorithm": {"name": name, "batch_size": 8}})
+        return SimpleNamespace(experiment=chosen, describe=lambda: [f"Recommended: {name}."])
+
+    def pilot(updated: float, meta: float) -> Diagnosis:
+        values = [np.full((2, 3), 50.0 + gained) for gained in (0.0, updated, meta)]
+        common, after, learned = values
+        return replace(
+            found, pilot=replace(found.pilot, common=common, updated=after, meta=learned)
+        )
+
+    def assessed(diagnosis: Diagnosis, name: str) -> str:
+        assessment = assess_diagnosis(diagnosis, advice(name))
+        assert assessment.sentences[0] == f"Recommended: {name}."
+        return assessment.recommendation
+
+    assert assessed(pilot(20, 20), "per-fedavg") == "per-fedavg"
+    assert assessed(pilot(20, 40), "fedavg") == "fedavg-update"
+    assert assessed(pilot(20, 20), "fedavg") == "fedavg-update"
+    assert assessed(pilot(0, 0), "fedavg") == "one-model"
 
 
 def test_data_alone_can_be_diagnosed(tmp_path: Path) -> None:
@@ -241,8 +296,9 @@ def test_data_alone_can_be_diagnosed(tmp_path: Path) -> None:
     table.write_text("\n".join(lines) + "\n", encoding="utf-8")
     words = ["diagnose", str(table), "--set", "data.client=who", "--set", "data.label=label"]
     words += ["--rounds", "2", "--repetitions", "2", "--out", str(tmp_path / "out"), "--json"]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, [*words, "--no-recommend"])
     assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["recommended"] is None
     assert json.loads(done.stdout)["data"]["known_clients"] == 4
 
 

@@ -22,7 +22,7 @@ TABLE: dict[str, Any] = {
     "model": {"name": "logistic"},
     "algorithm": {
         "name": "per-fedavg", "inner_lr": 0.01, "local_lr": 1e-4, "local_steps": 2,
-        "batch_size": 8, "random_iterate": True,
+        "batch_size": 8, "random_iterate": True, "max_gradient_norm": float("inf"),
     },
     "evaluation": {"every": 2, "gradient_norm": True},
 }  # fmt: skip
@@ -57,6 +57,7 @@ def test_the_report_draws_what_was_measured_below_what_is_promised(tmp_path: Pat
         ({"local_lr": 0.5}, "at most 1/(10τL_F)"),
         ({"server_optimizer": "adam", "server_lr": 0.01}, "plain averaging"),
         ({"weights": "examples"}, "count alike"),
+        ({"max_gradient_norm": 5.0}, "set algorithm.max_gradient_norm=inf instead of 5"),
         ({"name": "fedavg"}, None),
     ],
 )

@@ -20,7 +20,7 @@ def plans(table: dict[str, Any]) -> list[Experiment]:
     for label, algorithm in (
         ("FedAvg + update", {"name": "fedavg"}),
         ("Per-FedAvg", {"name": "per-fedavg", "method": "first-order"}),
-        ("too large", {"name": "fedavg", "local_lr": 1e38}),
+        ("too large", {"name": "fedavg", "local_lr": 1e38, "max_gradient_norm": float("inf")}),
     ):
         options = {**algorithm, "batch_size": 5, "local_steps": 2}
         rows.append(Experiment.from_table({**table, "label": label, "algorithm": options}))
@@ -76,7 +76,10 @@ def test_labels_become_folder_names() -> None:
 
 def test_a_failed_method_is_not_called_better(tmp_path: Path) -> None:
     def plan(label: str, rate: float) -> Experiment:
-        algorithm = {"name": "fedavg", "local_lr": rate, "inner_lr": 0.01, "batch_size": 20}
+        algorithm = {
+            "name": "fedavg", "local_lr": rate, "inner_lr": 0.01, "batch_size": 20,
+            "max_gradient_norm": float("inf"),
+        }  # fmt: skip
         return Experiment.from_table({
             "label": label, "rounds": 10, "model": {"name": "mlp", "hidden": [16, 16]},
             "data": {"source": "digits", "partition": "iid", "clients": 6, "new_clients": 0},

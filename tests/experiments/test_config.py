@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart._experiments import Experiment, load_experiment
-from headstart._experiments.configuration import DEFAULT, apply_setting
+from headstart._experiments.configuration import DEFAULT, apply_setting, upgrade_stored_table
 from headstart.algorithms import ALGORITHMS
 from headstart.errors import ConfigError, HeadstartError
 from headstart.models import MODELS
@@ -137,3 +137,41 @@ def test_any_table_is_accepted_or_refused_in_one_line(changes: list[tuple[str, A
         assert error.exit_code == 2
     else:
         assert Experiment.from_table(experiment.to_table()) == experiment
+
+
+def test_options_that_came_later_do_not_change_the_fingerprint_unless_they_are_used() -> None:
+    """The fingerprint that the version before learned rates computed for this experiment."""
+    settings = ["algorithm.name=fedavg", "data.source=digits", "algorithm.max_gradient_norm=inf"]
+    assert load_experiment(None, settings).fingerprint() == "a1e1f3aea0f0174e"
+    learned = load_experiment(None, [*settings, "algorithm.rates=per-array"])
+    assert learned.fingerprint() != "a1e1f3aea0f0174e"
+    assert load_experiment(None, settings[:2]).fingerprint() != "a1e1f3aea0f0174e"
+
+
+def test_only_stored_tables_without_a_norm_are_read_as_never_clipped(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[algorithm]\nname = "aruba"\n')
+    assert load_experiment(path).algorithm["max_gradient_norm"] == 5.0
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert load_experiment(path).algorithm["max_gradient_norm"] == float("inf")
+    path.write_text('[algorithm]\nname = "aruba"\nmax_gradient_norm = 2.0\n')
+    assert load_experiment(path).algorithm["max_gradient_norm"] == 2.0
+
+
+def test_stored_tables_of_components_without_the_option_stay_as_they_are() -> None:
+    for algorithm in (
+        {"name": "given", "description": "one of mine"},
+        {"name": "nowhere.to_be:Found"},
+    ):
+        assert upgrade_stored_table({"algorithm": algorithm}) == {"algorithm": algorithm}
+    assert upgrade_stored_table({})["algorithm"] == {"max_gradient_norm": float("inf")}
+    assert upgrade_stored_table({"algorithm": 3}) == {"algorithm": 3}
+
+
+def test_never_is_inf_in_a_file_and_on_the_command_line() -> None:
+    never = load_experiment(None, ["algorithm.max_gradient_norm=inf"])
+    assert "max_gradient_norm = inf" in never.to_toml()
+    assert never.build_algorithm().max_gradient_norm == float("inf")  # type: ignore[attr-defined]
+    for wrong in ("0", "-1", "nan"):
+        with pytest.raises(ConfigError, match=r"algorithm\.max_gradient_norm="):
+            load_experiment(None, [f"algorithm.max_gradient_norm={wrong}"])

@@ -20,8 +20,10 @@ import headstart as hs
 from headstart._experiments import (
     EarlyStopping,
     EvaluationOptions,
+    Experiment,
     Listener,
     Run,
+    load_experiment,
     load_model,
     load_run,
     run_experiment,
@@ -134,7 +136,8 @@ def test_personalize_on_the_command_line_gives_the_scored_model(
     with (tmp_path / "r" / "clients.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        result = personalize_client(tmp_path / "r", row["name"])
+        result = personalize_client(tmp_path / "r", row["name"], steps=2)
+        assert result.chosen is None and "chosen" not in result.to_table()
         assert result.primary.after == pytest.approx(float(row["accuracy_after"]))
         assert result.primary.before == pytest.approx(float(row["accuracy_before"]))
     model = tmp_path / "r" / "personal" / "site-2.safetensors"
@@ -193,7 +196,8 @@ def test_parts_and_aggregation_survive_a_folder(tmp_path: Path) -> None:
     assert len(leaf_names(run.params)) == 6, "the frozen head is part of the model"
     own = tiny.federation().client(1)
     row = run.clients[1]
-    scored = loaded.personalize(client=1).accuracy(own.x_test, own.y_test)
+    steps = run.summary.adapt_steps
+    scored = loaded.personalize(client=1, steps=steps).accuracy(own.x_test, own.y_test)
     assert scored == pytest.approx(row["accuracy"].after)
     whole = train(hs.FedAvg(**tiny.COMMON), model=model)
     assert run.summary.bytes and whole.summary.bytes
@@ -353,3 +357,46 @@ def test_a_folder_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:
     experiment = replace(read_experiment(old), rounds=9)
     longer = run_experiment(experiment, old, resume=True)
     assert [e.round for e in longer.evaluations] == [0, 3, 6, 9]
+
+
+def test_a_run_of_version_0_1_is_repeated_with_its_plain_steps(tmp_path: Path) -> None:
+    """Its configuration states no norm, because there was no clipping by default."""
+    old = Path(__file__).parent / "version-0.1"
+    again = load_experiment(old / "config.toml")
+    assert again.algorithm["max_gradient_norm"] == float("inf")
+    run = run_experiment(again, tmp_path / "again")
+    before = load_run(old)
+    for then, now in zip(before.evaluations, run.evaluations, strict=True):
+        assert now.round == then.round
+        assert (now.train_loss or 0.0) == pytest.approx(then.train_loss or 0.0, rel=1e-4)
+    assert tiny.distance(run.state.params, before.state.params) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local"])
+def test_a_run_from_before_clipping_is_resumed_to_the_same_model(tmp_path: Path, name: str) -> None:
+    plain = Experiment.from_table(
+        {
+            "rounds": 4, "participation": 0.5, "model": {"name": "logistic"},
+            "data": {"source": "digits", "partition": "iid", "clients": 4},
+            "algorithm": {"name": name, "local_lr": 3.0, "max_gradient_norm": float("inf")},
+            "evaluation": {"every": 2, "curve_steps": 1},
+        }
+    )  # fmt: skip
+    whole = run_experiment(plain, tmp_path / "whole")
+    folder = tmp_path / "old"
+    run_experiment(replace(plain, rounds=2), folder)
+    text = (folder / "config.toml").read_text()
+    assert "max_gradient_norm = inf\n" in text
+    (folder / "config.toml").write_text(text.replace("max_gradient_norm = inf\n", ""))
+    resumed = run_experiment(replace(read_experiment(folder), rounds=4), folder, resume=True)
+    assert tiny.identical((resumed.state, resumed.memory), (whole.state, whole.memory))
+    other = replace(plain, algorithm={**plain.algorithm, "max_gradient_norm": 5.0})
+    with pytest.raises(ConfigError, match="another configuration"):
+        run_experiment(other, folder, resume=True)
+
+
+def test_an_algorithm_that_never_clips_is_stored_with_its_options(tmp_path: Path) -> None:
+    algorithm = hs.FedAvg(**tiny.COMMON)
+    run = hs.train(tiny.federation(), tiny.MODEL, algorithm, rounds=2, out=tmp_path / "run")
+    assert run.experiment is not None and run.experiment.algorithm["name"] == "fedavg"
+    assert load_run(tmp_path / "run").algorithm == algorithm

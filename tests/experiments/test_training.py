@@ -193,7 +193,9 @@ def test_a_folder_that_holds_something_is_not_touched(
 
 def test_divergence_is_an_end_with_a_reason(table: dict[str, Any], tmp_path: Path) -> None:
     """β grows the model beyond float32 within a few rounds; the checkpoint of round 0 stays."""
-    table["algorithm"] = {"name": "fedavg", "local_lr": 1e38, "batch_size": 5}
+    table["algorithm"] = {
+        "name": "fedavg", "local_lr": 1e38, "batch_size": 5, "max_gradient_norm": float("inf"),
+    }  # fmt: skip
     with pytest.raises(DivergedError, match=r"round \d+ at client .*last good checkpoint"):
         run_experiment(Experiment.from_table(table), tmp_path / "run")
     assert [c.name for c in checkpoint_files(tmp_path / "run" / "checkpoint")] == [
@@ -268,12 +270,62 @@ def test_training_from_python_needs_no_folder() -> None:
 def test_a_collapsed_model_is_called_a_failure() -> None:
     """Finite weights, 10 % of ten classes: steps that are too large, not an ordinary result."""
     data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0)
-    too_large = hs.FedAvg(inner_lr=0.01, local_lr=4.0, local_steps=5, batch_size=20)
+    too_large = hs.FedAvg(
+        inner_lr=0.01, local_lr=4.0, local_steps=5, batch_size=20, max_gradient_norm=np.inf
+    )
     run = hs.train(data, hs.models.mlp([16, 16]), too_large, rounds=20)
     assert any("at chance" in failure for failure in run.summary.failures)
     assert "FAILED" in str(run.summary) and "lower algorithm.local_lr" in str(run.summary)
     good = hs.train(data, hs.models.mlp([16, 16]), hs.FedAvg(batch_size=20), rounds=20)
     assert good.summary.failures == () and "FAILED" not in str(good.summary)
+
+
+@pytest.mark.parametrize("activation", ["relu", "elu"])
+def test_dead_units_are_called_a_failure(activation: str) -> None:
+    """Saturated units count as well as those that are always zero."""
+    data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0)
+    model = hs.models.mlp([16, 16], activation)
+    too_large = hs.FedAvg(
+        inner_lr=0.01, local_lr=8.0, local_steps=5, batch_size=20, max_gradient_norm=np.inf
+    )
+    run = hs.train(data, model, too_large, rounds=20)
+    assert any("same answer to every input" in failure for failure in run.summary.failures)
+    assert "dead" in run.summary.to_json()
+
+
+def test_a_model_that_is_only_useful_after_adaptation_has_no_dead_units() -> None:
+    """With own labels the shared model itself is at chance, but its outputs vary."""
+    data = hs.data.load("digits").split(hs.data.iid(clients=8), seed=0).with_own_labels(0)
+    algorithm = hs.PerFedAvg(inner_lr=0.4, local_lr=0.1, local_steps=2, batch_size=20)
+    run = hs.train(data, hs.models.mlp([16, 16], "relu"), algorithm, rounds=60)
+    assert not any("dead" in failure for failure in run.summary.failures)
+
+
+def test_a_collapse_during_training_is_called_a_failure() -> None:
+    """The best evaluation counts if it is better by more than noise and by much."""
+    data = tiny.federation()
+    scores = scores_of(np.full((5, 2), 0.4))
+
+    def evaluation(round: int, values: list[float]) -> Evaluation:
+        accuracy = BeforeAfter(before=describe(values), after=describe(values))
+        return Evaluation(
+            round=round, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
+            scores=ScoreSummary(known=GroupScores(metrics={"accuracy": accuracy})),
+        )  # fmt: skip
+
+    first, last = evaluation(0, [0.3, 0.32, 0.28]), evaluation(400, [0.4, 0.41, 0.39])
+    cases = {
+        "clear": ([0.8, 0.81, 0.79], True),
+        "noise": ([0.2, 1.0, 1.0], False),
+        "little": ([0.44, 0.44, 0.44], False),
+        "kept more than half": ([0.49, 0.49, 0.49], False),
+    }
+    for name, (best, collapsed) in cases.items():
+        history = [first, evaluation(300, best), last]
+        found = results.find_failures(scores, data, 1, history)
+        words = "collapsed during training: 80.0 % after adaptation at round 300, 40.0 % at the end"
+        assert any(words in line for line in found) is collapsed, name
+    assert not any("collapsed" in t for t in results.find_failures(scores, data, 1, [first]))
 
 
 def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
@@ -285,9 +337,9 @@ def test_a_run_that_ends_worse_than_it_began_says_so() -> None:
             round=0, gradient_evaluations=0, adapt_steps=1, adapt_on="train",
             scores=ScoreSummary(known=GroupScores(metrics={"accuracy": accuracy})),
         )  # fmt: skip
-        found = results.find_failures(scores, data, 1, first)
+        found = results.find_failures(scores, data, 1, [first])
         assert any("made the model worse" in line for line in found) is worse
-    assert results.find_failures(scores, data, 1, None) == ()
+    assert results.find_failures(scores, data, 1, []) == ()
 
 
 def test_a_constant_answer_that_is_as_good_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:

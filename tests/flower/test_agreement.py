@@ -15,6 +15,7 @@ from headstart._experiments.configuration import Experiment
 from headstart.algorithms import ALGORITHMS
 from headstart.flower.server import conduct
 from headstart.flower.site._site_personalization import personalize_site
+from headstart.records import RunSummary
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "per-fedavg": {"method": "hessian-free", "inner_steps": 2},
@@ -24,7 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "fedavg": {"server_optimizer": "adam", "server_lr": 0.1},
     "local": {},
-    "apfl": {},
+    "apfl": {"max_gradient_norm": float("inf")},
     "aruba": {},
 }  # fmt: skip
 
@@ -90,8 +91,9 @@ def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> 
         else:
             assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-4)
     for ours, theirs in zip(federated.clients, simulated.clients, strict=True):
-        for column in ("train_examples", "test_examples", "classes", "kind"):
+        for column in ("train_examples", "test_examples", "classes", "kind", "chosen_steps"):
             assert getattr(ours, column) == getattr(theirs, column)
+    same_choices(federated.summary, simulated.summary)
 
 
 def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
@@ -127,6 +129,17 @@ def test_numbers_are_predicted_alike(tmp_path: Path) -> None:
 
 def variant(name: str) -> Experiment:
     return experiment(algorithm={"name": name, "batch_size": 8, "local_steps": 2, **VARIANTS[name]})
+
+
+def same_choices(ours: RunSummary, theirs: RunSummary) -> None:
+    """The same shares of sites are worse off, with the configured and with chosen steps."""
+    assert ours.choice is not None
+    assert theirs.choice is not None
+    for group, choice in ours.choice.groups.items():
+        other = theirs.choice.groups[group]
+        assert (choice.fixed, choice.chosen) == (other.fixed, other.chosen)
+        assert choice.mean_steps == other.mean_steps
+        assert choice.metric.mean == pytest.approx(other.metric.mean, abs=1e-6)
 
 
 def same_scores(ours: Any, theirs: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
-from headstart.records import describe, half_width, paired_difference
+from headstart.records import describe, half_width, paired_difference, worse_beyond_chance
 
 
 def test_half_width_by_hand() -> None:
@@ -40,3 +41,12 @@ def test_a_difference_is_claimed_only_if_it_is_there(
     mine: list[float], base: list[float], verdict: str
 ) -> None:
     assert paired_difference(mine, base).verdict == verdict
+
+
+def test_beyond_chance_is_the_exact_one_sided_sign_test() -> None:
+    for better in range(12):
+        for worse in range(25):
+            expected = worse + better > 0 and (
+                binomtest(worse, worse + better, 0.5, alternative="greater").pvalue <= 0.025
+            )
+            assert worse_beyond_chance(better, worse) == expected, (better, worse)

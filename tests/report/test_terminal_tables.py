@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,18 @@ def test_diverged_methods_are_named(tmp_path: Path, make_comparison: Maker) -> N
     text = shown(comparison_table(comparison_record(folder / "comparison.json")))
     assert "Gone (diverged)" in text
     assert "Gone, seed 1, diverged: the step is too large" in text
+
+
+def test_failed_methods_are_marked(tmp_path: Path, make_comparison: Maker) -> None:
+    """Also the baseline, which has no verdict of its own."""
+    folder = make_comparison(tmp_path / "cmp")
+    table = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    table["rows"][0]["failed"] = {"0": "the model is at chance"}
+    table["rows"][1]["failed"] = {"0": "dead", "1": "dead"}
+    labels = [row["label"] for row in table["rows"]]
+    text = shown(comparison_table(ComparisonRecord.model_validate(table)))
+    assert all(f"{label} (failed)" in text for label in labels)
+    assert f"{labels[0]}, seed 0, failed: the model is at chance" in text
 
 
 def test_labels_are_no_markup_and_fit(tmp_path: Path, make_comparison: Maker) -> None:

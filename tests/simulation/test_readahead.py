@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import tiny
 
 from headstart._simulation import Simulation
-from headstart._simulation.readahead import is_mapped
+from headstart._simulation.readahead import _MappedRows, is_mapped
 from headstart._simulation.sampling import choose_clients
 from headstart.algorithms import FedAvg
 from headstart.data import open_store, write_store
@@ -42,6 +43,16 @@ def test_exactly_the_training_rows_of_the_coming_clients_are_asked_for(
                 row = array.strides[0]
                 expected.append((array.offset + start * row, count * row))
     assert asked == expected
+
+
+def test_files_are_closed_with_their_reader(stored: Path) -> None:
+    rows = _MappedRows(open_store(stored).x)
+    number = rows.file
+    os.fstat(number)
+    del rows
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
 
 
 def test_mapped_data_give_the_same_model_to_the_bit(stored: Path) -> None:

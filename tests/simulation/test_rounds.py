@@ -139,6 +139,19 @@ def test_divergence_names_round_and_client_and_keeps_the_good_state() -> None:
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(progress.state.params))
 
 
+@pytest.mark.parametrize("layout", ["mapped", "vmapped:16"])
+def test_of_several_clients_that_diverge_the_lowest_is_named(layout: str) -> None:
+    """Also where clients that did not diverge are computed in the same group."""
+    data = tiny.federation()
+    for client in (1, 4):
+        start = int(data.offsets[client])
+        data.x[start : start + int(data.train_counts[client])] *= 1e38
+    algorithm, mesh = FedAvg(**tiny.COMMON), make_mesh(jax.devices()[:1])
+    engine = Simulation(data, tiny.MODEL, algorithm, layout=parse_layout(layout, mesh))
+    with pytest.raises(DivergedError, match="round 1 at client 1:"):
+        engine.advance(engine.start(), 1)
+
+
 def test_client_numbers_up_to_the_largest_survive_as_floats() -> None:
     """Every bit alone, all bits, and the neighbours of 2**16, 2**24 and 2**31."""
     edges = [edge + d for edge in (2**16, 2**24, 2**31) for d in (-2, -1, 0, 1)]
@@ -166,6 +179,9 @@ def test_the_lowest_bad_client_of_all_devices_is_found(numbers: tuple[int, int])
 def test_a_batch_larger_than_any_client_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"batch_size=99 .* largest has 14 training"):
         simulation(PerFedAvg(batch_size=(5, 5, 99)))
+    with pytest.raises(ConfigError, match=r"batch_size=15 "):
+        simulation(PerFedAvg(batch_size=(5, 5, 15)))
+    assert simulation(PerFedAvg(batch_size=(5, 5, 14))).algorithm.largest_batch == 14
 
 
 def test_weights_by_examples_are_the_weighted_mean() -> None:
@@ -197,6 +213,17 @@ def test_gradients_are_counted_by_who_took_part() -> None:
         assert engine.gradient_evaluations(number) == expected
         chosen = choose_clients(engine.keys.sampling(number), 5, 2)
         expected += sum(3 * -(-int(data.train_counts[c]) // 5) for c in chosen.tolist())
+
+
+@pytest.mark.parametrize("epochs, each", [(None, [3] * 5), (1, [2, 2, 2, 3, 3])])
+def test_gradients_of_a_client_are_the_mean_over_the_known_ones(
+    epochs: int | None, each: list[int]
+) -> None:
+    """Known clients have 6, 8, 10, 12 and 14 examples, a batch 5; a whole number is an integer."""
+    engine = simulation(FedAvg(**tiny.COMMON, local_epochs=epochs))
+    mean = engine.gradients_per_client
+    assert mean == sum(each) / 5
+    assert isinstance(mean, int if epochs is None else float)
 
 
 def test_what_clients_and_server_report_is_logged() -> None:

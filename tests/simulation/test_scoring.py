@@ -9,7 +9,8 @@ import pytest
 import tiny
 
 from headstart._simulation import Progress, Simulation, scoring
-from headstart.algorithms import Algorithm, FedAvg
+from headstart.algorithms import Algorithm, FedAvg, Task
+from headstart.models import Classification
 
 STEPS = 3
 
@@ -82,6 +83,14 @@ def test_training_never_touches_held_out_rows() -> None:
     )
 
 
+@pytest.mark.parametrize("examples, blocks", [(0, 0), (1, 1), (63, 1), (64, 1), (65, 2), (128, 2)])
+def test_no_block_of_examples_is_empty(examples: int, blocks: int) -> None:
+    data = tiny.federation()
+    objective = Classification(tiny.MODEL, data.schema)
+    task = Task(objective, (data.x, data.y), jnp.int32(0), jnp.int32(examples))
+    assert int(scoring.count_blocks(task)) == blocks
+
+
 def test_a_model_that_is_not_finite_has_no_accuracy() -> None:
     """Steps this large overflow for some clients: exactly these have no score."""
     engine = Simulation(tiny.federation(), tiny.MODEL, FedAvg(**{**tiny.COMMON, "inner_lr": 3e38}))
@@ -89,6 +98,18 @@ def test_a_model_that_is_not_finite_has_no_accuracy() -> None:
     assert not scores.diverged[:, 0].any()
     assert scores.diverged[:, 3].any()
     np.testing.assert_array_equal(np.isnan(scores.primary), scores.diverged)
+
+
+def test_outputs_and_loss_must_both_be_finite() -> None:
+    """Four examples each: well; an output that is not finite; a sum of losses that overflows."""
+    objective = Classification(tiny.MODEL, tiny.federation().schema)
+    none = np.zeros(objective.width)
+    rows = [[2.0, *none, 0.0], [2.0, *none, 1.0], [np.inf, *none, 0.0]]
+    scores = scoring.scores_from_sums(
+        objective, np.array(rows)[:, None], np.arange(3), np.full(3, 4), np.array([True])
+    )
+    assert scores.diverged[:, 0].tolist() == [False, True, True]
+    np.testing.assert_array_equal(scores.loss[:, 0], [0.5, np.nan, np.nan])
 
 
 def test_of_very_many_clients_a_random_choice_is_evaluated() -> None:
@@ -103,7 +124,17 @@ def test_of_very_many_clients_a_random_choice_is_evaluated() -> None:
     assert len({tuple(engine.evaluated) for engine in some}) > 1
     few, all_of_them = some[0].evaluate(some[0].start(), [1]), every.evaluate(every.start(), [1])
     assert few.clients.tolist() == some[0].evaluated.tolist()
+    assert few.loss.shape == (5, 11)  # evaluations of up to ten steps share one program
     np.testing.assert_allclose(few.loss[:, 1], all_of_them.loss[few.clients, 1], atol=1e-6)
+
+
+def test_clients_whose_sums_fill_the_memory_are_scored_one_by_one() -> None:
+    clients = np.array([3, 1, 2])
+    for width in (scoring.MOST_SUMS, 2 * scoring.MOST_SUMS):
+        groups = scoring.split_clients(clients, 1, width)
+        assert [group.tolist() for group in groups] == [[3], [1], [2]]
+    [both, last] = scoring.split_clients(clients, 2, scoring.MOST_SUMS // 4)
+    assert (both.tolist(), last.tolist()) == ([3, 1], [2])
 
 
 def test_scoring_a_few_clients_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

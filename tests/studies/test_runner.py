@@ -13,6 +13,7 @@ from headstart._experiments import Listener
 from headstart._experiments.configuration import Experiment
 from headstart.errors import InputError
 from studies import Results, run_study
+from studies.settings import PLAIN
 from studies.study import Piece, Record, Section
 from studies.tuning import TUNING_SEED, Contender
 
@@ -21,7 +22,7 @@ TABLE: dict[str, Any] = {
     "participation": 0.5,
     "data": {"source": "digits", "partition": "iid", "clients": 4},
     "model": {"name": "logistic"},
-    "algorithm": {"name": "fedavg", "local_steps": 1, "batch_size": 5},
+    "algorithm": {"name": "fedavg", "local_steps": 1, "batch_size": 5, **PLAIN},
     "evaluation": {"every": 3, "adapt_steps": 1, "curve_steps": 1},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from headstart._cli.shared_options import Json, Out, Settings
 if TYPE_CHECKING:
     from headstart._diagnosis import Assessment, Diagnosis
     from headstart._experiments.configuration import Experiment
+    from headstart._experiments.recommendation import Recommendation
 
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3)
 """Values tried for α = β if no experiment sets them."""
@@ -42,26 +44,42 @@ def diagnose(
         Path | None,
         typer.Option(help="Experiment file for FedAvg; default: FedAvg with the same options."),
     ] = None,
+    recommend: Annotated[
+        bool,
+        typer.Option(help="Also search for the best method, which takes longer than the rest."),
+    ] = True,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Gradient evaluations of the recommended training; default: the experiment's.",
+        ),
+    ] = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how different the clients are, train briefly, and say if personalisation pays off.
+    """Measure how different the clients are, train briefly, and recommend a method.
 
     Uses only the training data of the known clients. Prints its conclusion in plain language, with
     the evidence, and writes a page with the clients' sizes and classes, a heat map of their
-    distances, and what each client gained in the pilot.
+    distances, and what each client gained in the pilot. A search over FedAvg and Per-FedAvg with
+    several numbers of local steps then finds the method to use within a budget of gradient
+    evaluations. It is judged by known clients that are kept out of training, and written to
+    recommended.toml. The search takes about six times the budget.
 
     Examples:
 
       headstart diagnose
 
-      headstart diagnose mnist.toml --repetitions 5
+      headstart diagnose mnist.toml --repetitions 5 --budget 20000
+
+      headstart diagnose mnist.toml --no-recommend
 
       headstart diagnose patients.csv --set data.client=hospital --set data.label=disease
     """
     from headstart._diagnosis import assess_diagnosis
     from headstart._diagnosis import diagnose as run_diagnosis
-    from headstart._diagnosis.diagnosis_page import write_diagnosis
+    from headstart._diagnosis.diagnosis_page import RECOMMENDED, write_diagnosis
     from headstart._experiments import load_experiment
     from headstart._experiments.progress import open_display
     from headstart.errors import OutputError
@@ -78,14 +96,17 @@ def diagnose(
             repetitions=repetitions, say=display.say,
             listener=lambda label: display.listener(label, brief=True),
         )  # fmt: skip
-    assessment = assess_diagnosis(diagnosis)
+        advice = _find_method(experiment, budget, display.say) if recommend else None
+    assessment = assess_diagnosis(diagnosis, advice)
     folder = out or next_free(Path("runs"), f"{name}-diagnosis")
-    page = write_diagnosis(diagnosis, assessment, _command(), folder)
+    page = write_diagnosis(diagnosis, assessment, _command(), folder, advice)
     if as_json:
         typer.echo((folder / "diagnosis.json").read_text(encoding="utf-8").rstrip())
         return
     _show(diagnosis, assessment)
     typer.echo(f"page: {page}")
+    if advice is not None:
+        typer.echo(f"next: headstart run {folder / RECOMMENDED}")
 
 
 def _choose_experiment(
@@ -118,6 +139,20 @@ def _experiment_for_data(target: str, settings: list[str], seed: int | None) -> 
     table["algorithm"] = {**chosen, **table.get("algorithm", {})}
     table.setdefault("evaluation", {"adapt_steps": 3})
     return Experiment.from_table(table)
+
+
+def _find_method(
+    experiment: Experiment, budget: int | None, say: Callable[[str], None]
+) -> Recommendation | None:
+    """Search for the method to recommend; say why if there is none, and keep the diagnosis."""
+    from headstart._experiments.recommendation import recommend
+    from headstart.errors import ConfigError, DivergedError
+
+    try:
+        return recommend(experiment, budget=budget, say=say)
+    except (ConfigError, DivergedError) as error:
+        say(f"no method is recommended: {error}")
+        return None
 
 
 def _command() -> str:

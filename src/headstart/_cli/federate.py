@@ -172,7 +172,8 @@ def join(
 def personalize(
     site: Annotated[Path, typer.Argument(help="The site's file, site.toml.")],
     steps: Annotated[
-        int | None, typer.Option(help="Adaptation steps; default: as in the run's evaluation.")
+        int | None,
+        typer.Option(help="Adaptation steps; default: chosen by cross-validation on the data."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Data to use instead of that in site.toml.")

@@ -20,7 +20,8 @@ def personalize(
         str | None, typer.Option(help="A client of the run, by name or number.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Adaptation steps; default: as in the run's evaluation.")
+        int | None,
+        typer.Option(help="Adaptation steps; default: chosen by cross-validation on the examples."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Model file; default: personal/NAME.safetensors in the run.")
@@ -38,7 +39,8 @@ def personalize(
     """Adapt the shared model to one client, and score it before and after.
 
     With --data, part of the file is held out: the model adapts on the rest and is scored on that
-    part. With --client, the result is the model that the run scored in clients.csv.
+    part. With --client, the run's own split is used. Without --steps, cross-validation on the
+    examples to adapt on chooses between 0 and the steps of the run's evaluation.
 
     Examples:
 

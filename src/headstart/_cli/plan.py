@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from headstart.theory._estimation import Estimate
     from headstart.theory._planning import Plan
 
+PAPERS = [
+    "algorithm.method=exact", "algorithm.inner_lr=0.4", "algorithm.rates=fixed",
+    "algorithm.earlier_losses=0.0", "algorithm.server_optimizer=none", "algorithm.server_lr=1.0",
+    "algorithm.weight_decay=0.0", "algorithm.max_gradient_norm=inf",
+]  # fmt: skip
+"""Without an experiment file: the demo's clients with the papers' algorithm, which the theorems
+cover."""
+
 
 def plan(
     experiment: Annotated[
@@ -34,7 +42,8 @@ def plan(
         int, typer.Option(min=2, help="Maximum number of examples per client.")
     ] = 64,
     search: Annotated[
-        bool, typer.Option("--search", help="Instead, tune α, β, τ and ν on training data only.")
+        bool,
+        typer.Option("--search", help="Instead, tune step sizes and numbers of steps by training."),
     ] = False,
     budget: Annotated[
         int, typer.Option(min=1, help="With --search: total gradient evaluations.")
@@ -42,6 +51,16 @@ def plan(
     tries: Annotated[
         int, typer.Option(min=2, help="With --search: number of settings to try.")
     ] = 27,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            help="With --search: judge by validation clients (new), by further examples of clients "
+            "in training (known), or both; default: new if there are new clients."
+        ),
+    ] = None,
+    final_seeds: Annotated[
+        int, typer.Option(min=1, help="With --search: seeds to compare the last candidates with.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="With --search: file for the best experiment.")] = Path(
         "best.toml"
     ),
@@ -62,8 +81,10 @@ def plan(
 
       headstart plan mnist.toml --search --budget 500000 --out best.toml
 
-    With --search nothing is proved: many settings are trained briefly, the best third continues
-    (successive halving), and the winner is written as an experiment file.
+    With --search nothing is proved: many settings of any algorithm are trained briefly, the best
+    third continues (successive halving), and the winner is written as an experiment file. Only
+    training data are used: if there are new clients, settings are judged by known clients that are
+    kept out of training.
     """
     from headstart._experiments import load_experiment
     from headstart._experiments.trajectory import sample_trajectory
@@ -73,9 +94,11 @@ def plan(
     from headstart.theory._planning import FederationProfile, make_plan
 
     require_positive(epsilon=epsilon)
-    chosen = load_experiment(experiment, settings or [])
+    named = any(setting.startswith("algorithm.name=") for setting in settings or [])
+    first = PAPERS if experiment is None and not search and not named else []
+    chosen = load_experiment(experiment, [*first, *(settings or [])])
     if search:
-        _search(chosen, budget, tries, out, as_json)
+        _search(chosen, budget, tries, goal, final_seeds, out, as_json)
         return
     options: Any = dict(chosen.algorithm)
     if options["name"] not in ("per-fedavg", "fedavg"):
@@ -108,7 +131,15 @@ def plan(
         _show(estimate, planned, start)
 
 
-def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) -> None:
+def _search(
+    experiment: Any,
+    budget: int,
+    tries: int,
+    goal: Any,
+    final_seeds: int,
+    out: Path,
+    as_json: bool,
+) -> None:
     from headstart._atomic_files import write_text
     from headstart._experiments.search import format_options, search
     from headstart.errors import OutputError
@@ -116,8 +147,9 @@ def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) 
     if out.exists():
         raise OutputError(f"{out} exists already; choose another file with --out")
     result = search(
-        experiment, budget=budget, most=tries, say=lambda line: print(line, file=sys.stderr)
-    )
+        experiment, budget=budget, most=tries, goal=goal, final_seeds=final_seeds,
+        say=lambda line: print(line, file=sys.stderr),
+    )  # fmt: skip
     write_text(out, result.best.to_toml())
     frontier = result.frontier()
     if as_json:
@@ -126,7 +158,12 @@ def _search(experiment: Any, budget: int, tries: int, out: Path, as_json: bool) 
             json.dumps([dict(zip(keys, point, strict=True)) for point in frontier], indent=2)
         )
         return
-    typer.echo("Settings that beat every cheaper one (on a held-out part of the training data):")
+    judges = {
+        "known": "further training examples of known clients",
+        "new": f"{len(result.validation_clients)} known clients kept out of training",
+        "both": "known clients in training and kept out of it",
+    }
+    typer.echo(f"Settings that beat every cheaper one (judged by {judges[result.goal]}):")
     metric = result.metric
     what = "" if metric.is_share else f"{metric.word} "
     for cost, value, options in frontier:
@@ -150,8 +187,11 @@ def _as_table(estimate: Estimate, planned: Plan) -> dict[str, Any]:
         "ranges": {name: list(limits) for name, limits in estimate.ranges.items()},
         "what": estimate.describe(),
         "plan": {
-            name: getattr(planned, name)
-            for name in ("epsilon", "rounds", "local_steps", "local_lr", "batch_size")
+            **{
+                name: getattr(planned, name)
+                for name in ("epsilon", "rounds", "local_steps", "local_lr", "batch_size")
+            },
+            "max_gradient_norm": "inf",
         },
         "promised": {**planned.promised.terms, "total": planned.promised.total},
         "advice": planned.advice(),
@@ -191,6 +231,11 @@ def _show(estimate: Estimate, planned: Plan, start: float) -> None:
         f"{planned.local_lr:.3g}, batch_size = {planned.batch_size} (method {planned.method}, "
         f"inner_lr = {planned.inner_lr:g}, inner_steps = {planned.inner_steps}; loss at the start "
         f"{start:.3g})",
+        highlight=False,
+    )
+    console.print(
+        "The theorem is about plain steps: set algorithm.max_gradient_norm=inf, and leave out "
+        "rates, earlier_losses, server_optimizer and weight_decay",
         highlight=False,
     )
     console.print(planned.advice(), highlight=False)

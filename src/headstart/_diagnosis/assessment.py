@@ -10,6 +10,7 @@ import numpy as np
 
 from headstart._diagnosis.measuring import Diagnosis
 from headstart._diagnosis.pilot import Gain
+from headstart._experiments.recommendation import Recommendation as MethodAdvice
 from headstart.heterogeneity import Distances
 from headstart.theory._label_part import LabelPart
 
@@ -36,15 +37,26 @@ class Assessment:
         return TITLES[self.recommendation]
 
 
-def assess_diagnosis(diagnosis: Diagnosis) -> Assessment:
-    """Return the recommendation: the pilot decides, the distances explain."""
+def assess_diagnosis(diagnosis: Diagnosis, advice: MethodAdvice | None = None) -> Assessment:
+    """Return the recommendation: the pilot decides, the distances explain.
+
+    ``advice`` is the result of a search over methods, if there was one. It then decides between
+    Per-FedAvg and FedAvg; the pilot, whether personalising pays at all.
+    """
     pilot = diagnosis.pilot
     meta, updating = pilot.of_meta_learning, pilot.of_updating
     recommendation: Recommendation = (
         "per-fedavg" if meta.pays else "fedavg-update" if updating.pays else "one-model"
     )
+    searched = [] if advice is None else advice.describe()
+    if advice is not None:
+        if advice.experiment.algorithm["name"] == "per-fedavg":
+            recommendation = "per-fedavg"
+        elif recommendation == "per-fedavg":
+            recommendation = "fedavg-update"
     steps = f"{pilot.adapt_steps} step{'s' * (pilot.adapt_steps != 1)}"
     sentences = [
+        *searched,
         _differ("labels", "total variation", diagnosis.labels),
         _differ("examples", "Wasserstein distance", diagnosis.examples),
         f"In a pilot of {pilot.rounds} rounds, {steps} on own data "

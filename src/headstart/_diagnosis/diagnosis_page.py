@@ -12,6 +12,7 @@ from headstart._atomic_files import write_text
 from headstart._diagnosis.assessment import Assessment, explain_label_bound
 from headstart._diagnosis.measuring import Diagnosis, summarize_distances
 from headstart._diagnosis.pilot import Pilot
+from headstart._experiments.recommendation import Recommendation
 from headstart._metric import DASH
 from headstart.heterogeneity import Distances
 from headstart.records._base import JsonTable
@@ -33,6 +34,7 @@ from headstart.report import (
 )
 from headstart.report._charts import shorten
 from headstart.report._palette import BLUE
+from headstart.report._shared_parts import quote_path
 
 MOST_SHOWN = 50
 """Clients in a heat map."""
@@ -40,24 +42,39 @@ MOST_NAMED = 30
 """Columns of a heat map with names."""
 FARTHEST = 10
 """Clients in the table of those farthest from the mean."""
+RECOMMENDED = "recommended.toml"
 GAMMAS = ("gamma_G", "gamma_H")
 
 
 def write_diagnosis(
-    diagnosis: Diagnosis, assessment: Assessment, command: str, folder: Path
+    diagnosis: Diagnosis,
+    assessment: Assessment,
+    command: str,
+    folder: Path,
+    advice: Recommendation | None = None,
 ) -> Path:
-    """Write ``report.html``, figures as PNG and SVG, and the numbers as ``diagnosis.json``."""
+    """Write ``report.html``, figures as PNG and SVG, and the numbers as ``diagnosis.json``.
+
+    With ``advice`` also the recommended experiment, as ``recommended.toml``.
+    """
     table = {
         "recommendation": assessment.recommendation,
         "reading": [assessment.title, *assessment.sentences],
         **diagnosis.to_table(),
+        "recommended": None if advice is None else advice.to_table(),
     }
+    if advice is not None:
+        write_text(folder / RECOMMENDED, advice.experiment.to_toml())
     write_text(folder / "diagnosis.json", json.dumps(table, indent=2, ensure_ascii=False) + "\n")
-    return write_page(diagnosis_page(diagnosis, assessment, command), folder / "report.html")
+    recommended = None if advice is None else folder / RECOMMENDED
+    page = diagnosis_page(diagnosis, assessment, command, recommended)
+    return write_page(page, folder / "report.html")
 
 
-def diagnosis_page(diagnosis: Diagnosis, assessment: Assessment, command: str) -> Page:
-    """Return the page of a diagnosis."""
+def diagnosis_page(
+    diagnosis: Diagnosis, assessment: Assessment, command: str, recommended: Path | None = None
+) -> Page:
+    """Return the page of a diagnosis; ``recommended`` is the file of the recommended experiment."""
     about = diagnosis.about
     return Page(
         title="Would personalisation pay here?",
@@ -78,7 +95,7 @@ def diagnosis_page(diagnosis: Diagnosis, assessment: Assessment, command: str) -
             labels_chart(diagnosis),
             gains_chart(diagnosis),
             PageSection("Clients to look at", [farthest_table(diagnosis)]),
-            PageSection("What to do next", next_commands(assessment)),
+            PageSection("What to do next", next_commands(assessment, recommended)),
             PageSection("How to read this page", [WORDS]),
             PageSection(
                 "How it was made", [Details("Cost and command", facts=facts(diagnosis, command))]
@@ -256,8 +273,15 @@ def farthest_table(diagnosis: Diagnosis) -> Table:
     return Table("Farthest from the mean", head, rows, note)
 
 
-def next_commands(assessment: Assessment) -> list[Command]:
+def next_commands(assessment: Assessment, recommended: Path | None = None) -> list[Command]:
     """Return what to do with the recommendation."""
+    if recommended is not None:
+        file = quote_path(recommended)
+        return [
+            Command("Train as recommended", [f"headstart run {file}"]),
+            Command("Be sure: compare it with your own settings over several seeds",
+                    [f"headstart compare {file} EXPERIMENT.toml --seeds 5"]),
+        ]  # fmt: skip
     name = "per-fedavg" if assessment.recommendation == "per-fedavg" else "fedavg"
     return [
         Command("Train as recommended",

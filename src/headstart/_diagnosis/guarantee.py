@@ -93,10 +93,19 @@ def _require_plain_averaging(experiment: Experiment) -> Averaging:
     algorithm = experiment.build_algorithm()
     if (
         not isinstance(algorithm, Averaging)
-        or algorithm.server_optimizer
+        or algorithm.server_optimizer not in (None, "none")
+        or (algorithm.server_lr, algorithm.server_lr_decay) != (1.0, "none")
+        or algorithm.warmup_rounds
+        or algorithm.weight_decay
+        or algorithm.learns_rates
         or algorithm.local_lr_decay != "none"
     ):
         raise ConfigError("the theorem is about plain averaging with a constant local_lr")
     if algorithm.weights != "uniform":
         raise ConfigError("the theorem is about clients that count alike: weights='uniform'")
+    if algorithm.clips:
+        raise ConfigError(
+            "the theorem is about steps that are not clipped: set algorithm.max_gradient_norm=inf "
+            f"instead of {algorithm.max_gradient_norm:g}"
+        )
     return algorithm

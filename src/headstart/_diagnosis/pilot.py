@@ -21,6 +21,7 @@ from headstart._experiments.training import Listener, train
 from headstart._metric import ACCURACY, Metric
 from headstart.data._federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
+from headstart.options import to_json
 from headstart.records import half_width
 from headstart.records._base import JsonTable
 from headstart.trees import Tree
@@ -148,7 +149,7 @@ def run_pilot(
         common=np.stack([_column(run, "before") for run in plain]),
         updated=np.stack([_after(run) for run in plain]),
         meta=np.stack([_after(run) for run in meta]),
-        options={name: dict(experiment.algorithm) for name, experiment in chosen.items()},
+        options={name: to_json(experiment.algorithm) for name, experiment in chosen.items()},
         gradient_evaluations=spent,
         metric=plain[0].summary.metric,
     )  # fmt: skip

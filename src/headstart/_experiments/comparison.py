@@ -24,7 +24,7 @@ from headstart.data._federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError, OutputError
 from headstart.models._model import Model
 from headstart.models.objectives import ObjectiveLike
-from headstart.options import require_at_least
+from headstart.options import require_at_least, to_json
 from headstart.parts import Parts
 from headstart.records import (
     KNOWN,
@@ -276,7 +276,7 @@ def _row(experiment: Experiment, outcomes: Outcomes) -> ComparisonRow:
     first = summaries[0] if summaries else None
     return ComparisonRow(
         label=experiment.label,
-        algorithm=dict(experiment.algorithm),
+        algorithm=to_json(experiment.algorithm),
         seeds=tuple(sorted(finished)),
         runs=tuple(str(_run_folder(experiment.label, seed)) for seed in sorted(outcomes)),
         diverged=diverged,

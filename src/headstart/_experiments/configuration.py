@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -89,6 +90,10 @@ class EvaluationOptions:
     """Of more known or new clients than this, this many drawn at random are evaluated."""
     gradient_norm: bool | None = None
     """Also measure ‖∇F‖² at the random iterates of P Remark 4.7."""
+    choose_steps: bool = True
+    """At the end every client also chooses its own number of steps, at most ``adapt_steps``."""
+    shots: tuple[int, ...] = ()
+    """At the end clients are also scored after adapting to only this many of their examples."""
 
     @property
     def most_steps(self) -> int:
@@ -102,6 +107,30 @@ class EvaluationOptions:
         require_at_least(0, **{"evaluation.curve_steps": self.curve_steps})
         require_at_least(1, **{"evaluation.max_clients": self.max_clients})
         require_one_of(("train", "test"), **{"evaluation.adapt_on": self.adapt_on})
+        for shots in self.shots:
+            require_at_least(1, **{"evaluation.shots": shots})
+        if self.shots and self.adapt_on == "test":
+            raise ConfigError(
+                "evaluation.shots counts training examples, but evaluation.adapt_on=test adapts on "
+                "held-out ones; use adapt_on = train"
+            )
+
+    @property
+    def compares_steps(self) -> bool:
+        """Whether clients choose their number of steps at the end."""
+        return self.choose_steps and self.adapt_steps > 0 and self.adapt_on == "train"
+
+    def to_table(self) -> JsonTable:
+        """Return the table of a file; what earlier versions did not know only if it is asked for.
+
+        So the folders of earlier versions keep their fingerprint.
+        """
+        table = to_table(self)
+        if self.choose_steps:
+            del table["choose_steps"]
+        if not self.shots:
+            del table["shots"]
+        return table
 
 
 @dataclass(frozen=True)
@@ -176,7 +205,7 @@ class Experiment:
             sections["parts"] = to_table(self.parts)
         if self.objective:
             sections["objective"] = dict(self.objective)
-        return {**plain, **sections, "evaluation": to_table(self.evaluation)}
+        return {**plain, **sections, "evaluation": self.evaluation.to_table()}
 
     def to_toml(self) -> str:
         """Return the text of ``config.toml``."""
@@ -221,11 +250,30 @@ class Experiment:
         table = self.to_table()
         for free in ("label", "rounds", *([] if with_data else ["data"])):
             del table[free]
+        table["algorithm"] = {
+            name: value
+            for name, value in table["algorithm"].items()
+            if LATER_OPTIONS.get(name) != value
+        }
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
+LATER_OPTIONS: Mapping[str, object] = {
+    "warmup_rounds": 0,
+    "server_lr_decay": "none",
+    "weight_decay": 0.0,
+    "rates": "fixed",
+    "rates_per_step": False,
+    "rates_lr": 0.1,
+    "earlier_losses": 0.0,
+    "max_gradient_norm": math.inf,
+}
+"""Options of algorithms that version 0.1 did not have, with the values that change nothing.
+
+At these values they do not count in a fingerprint, so that folders of version 0.1 can be resumed.
+"""
 DEFAULT: JsonTable = {
-    "rounds": 400,
+    "rounds": 1000,
     "participation": 0.5,
     "data": {
         "source": "digits",
@@ -237,15 +285,21 @@ DEFAULT: JsonTable = {
     "model": {"name": "mlp"},
     "algorithm": {
         "name": "per-fedavg",
+        "method": "first-order",
         "inner_steps": 3,
-        "inner_lr": 0.4,
+        "inner_lr": 0.3,
         "local_lr": 0.2,
         "local_steps": 1,
-        "max_gradient_norm": 30.0,
+        "server_optimizer": "adam",
+        "server_lr": 0.01,
+        "weight_decay": 0.01,
+        "rates": "per-array",
+        "rates_per_step": True,
+        "earlier_losses": 0.3,
     },
-    "evaluation": {"every": 50, "adapt_steps": 3},
+    "evaluation": {"every": 100, "adapt_steps": 3},
 }
-"""The experiment of ``headstart run`` without arguments: the demo's Per-FedAvg (examples/demo)."""
+"""The experiment of ``headstart run`` without arguments: examples/demo/3-learned-rates.toml."""
 
 
 def load_experiment(
@@ -292,16 +346,36 @@ def _holds_run(path: Path) -> bool:
 
 def read_toml(path: Path) -> JsonTable:
     """Read a TOML file; nothing is imported from the folder of a run."""
-    if _holds_run(path):
+    stored = _holds_run(path)
+    if stored:
         forbid_imports_from(path.parent)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return upgrade_stored_table(table) if stored else table
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; give an experiment file (TOML)") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def upgrade_stored_table(table: JsonTable) -> JsonTable:
+    """Return a table that Headstart wrote, with what an earlier version did not write yet.
+
+    Stored tables state every option. One without ``max_gradient_norm`` is from a version that did
+    not clip by default: it keeps its meaning and its numbers.
+    """
+    algorithm = table.get("algorithm", {})
+    if not isinstance(algorithm, dict) or "max_gradient_norm" in algorithm or is_given(algorithm):
+        return table
+    try:
+        known = ALGORITHM.option_names(str(algorithm.get("name", ALGORITHM.default)))
+    except ConfigError:  # Not installed here: whoever builds the algorithm says so.
+        return table
+    if "max_gradient_norm" not in known:
+        return table
+    return {**table, "algorithm": {**algorithm, "max_gradient_norm": math.inf}}
 
 
 def apply_setting(table: JsonTable, setting: str) -> None:

@@ -118,8 +118,9 @@ def _find_name(builtin: Table, cls: type) -> str | None:
 
 
 def _is_plain(options: Table) -> bool:
+    """Return whether a file can hold the options; TOML has ``inf``."""
     try:
-        json.dumps(options, allow_nan=False)
+        json.dumps(options)
     except (TypeError, ValueError):
         return False
     return True

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from headstart._experiments.adaptation import adapt_model
+from headstart._experiments.adaptation import adapt_model, choose_own_steps
 from headstart._experiments.configuration import Experiment
 from headstart._keys import Keys
 from headstart.algorithms._contract import Algorithm, Memory, ModelParts, State
@@ -23,7 +23,7 @@ from headstart.models._model import Model
 from headstart.models.objectives import Classification, Objective, ObjectiveLike, make_objective
 from headstart.options import require_at_least
 from headstart.parts import merge_frozen
-from headstart.records import ClientResult, Evaluation, RunSummary
+from headstart.records import ChosenSteps, ClientResult, Evaluation, RunSummary
 from headstart.trees import Tree, size
 
 NOT_FINITE = "the model's outputs for these examples are not finite numbers"
@@ -38,6 +38,10 @@ class PersonalModel:
     schema: Schema
     objective: ObjectiveLike = None
     """Loss and metrics; by default what fits the labels."""
+    steps: int | None = None
+    """Adaptation steps it took, if that is known; a file does not store them."""
+    chosen: ChosenSteps | None = None
+    """Why it took that many; None if the number was given."""
 
     def save(self, path: str | Path, *, algorithm: str = "") -> Path:
         """Write the model to a ``.safetensors`` file that ``hs.load_model`` opens."""
@@ -161,9 +165,12 @@ class Run:
         examples given; judge it on others (``mine.score(x_test, y_test)``). With ``client``, a name
         or number of one of the run's clients: the model that was scored in ``clients.csv``,
         made from the client's memory and adapted to its training examples.
+
+        Without ``steps``, cross-validation within the examples chooses between 0 and the run's
+        ``adapt_steps``, and ``mine.chosen`` says what it found; with ``evaluation.choose_steps =
+        false`` in the run, all ``adapt_steps`` are taken. ``steps`` fixes the number.
         """
-        steps = self.summary.adapt_steps if steps is None else steps
-        require_at_least(0, steps=steps, seed=seed)
+        require_at_least(0, steps=steps or 0, seed=seed)
         if client is not None:
             if x is not None or y is not None:
                 raise ConfigError("give examples (x, y) or a client, not both")
@@ -192,7 +199,7 @@ class Run:
 
         return write_report(self, None if path is None else Path(path))
 
-    def _personalize_client(self, client: str | int, steps: int) -> PersonalModel:
+    def _personalize_client(self, client: str | int, steps: int | None) -> PersonalModel:
         if self.summary.adapt_on == "test":
             raise ConfigError(
                 "this run adapted on the data that it scored (evaluation.adapt_on = test), so its "
@@ -208,13 +215,26 @@ class Run:
         return self._adapt(memory, (own.x_train, own.y_train), key, steps)
 
     def _adapt(
-        self, memory: Memory, examples: tuple[np.ndarray, np.ndarray], key: PRNGKeyArray, steps: int
+        self,
+        memory: Memory,
+        examples: tuple[np.ndarray, np.ndarray],
+        key: PRNGKeyArray,
+        steps: int | None,
     ) -> PersonalModel:
-        objective = make_objective(self.model, self.schema, self.objective)
-        params = adapt_model(
-            self.algorithm, objective, self.parts, self.state, memory, examples, key, steps
-        )
-        return PersonalModel(merge_frozen(params, self.parts), self.model, self.schema, objective)
+        objective, chosen = make_objective(self.model, self.schema, self.objective), None
+        common = (self.algorithm, objective, self.parts, self.state, memory, examples, key)
+        most = self.summary.adapt_steps
+        if steps is None and most > 0 and self._chooses_steps:
+            chosen = choose_own_steps(*common, most)
+            steps = chosen.steps
+        steps = most if steps is None else steps
+        params = merge_frozen(adapt_model(*common, steps), self.parts)
+        return PersonalModel(params, self.model, self.schema, objective, steps, chosen)
+
+    @property
+    def _chooses_steps(self) -> bool:
+        """Whether clients choose their number of steps, unless it is given."""
+        return self.experiment is None or self.experiment.evaluation.choose_steps
 
     def _data(self) -> FederatedDataset:
         if self.data is None and self.experiment is None:

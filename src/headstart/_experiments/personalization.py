@@ -37,7 +37,6 @@ def personalize_file(
     model = out or run_folder / "personal" / f"{file.stem}.safetensors"
     refuse_to_replace(model, force)
     run = load_run(run_folder)
-    steps = run.summary.adapt_steps if steps is None else steps
     x, y = _read(file, run, read_experiment(run_folder).data, label)
     train, test = split_rows(len(y), test_fraction, seed, file)
     before = run.personalize(x[train], y[train], steps=0, seed=seed)
@@ -45,7 +44,8 @@ def personalize_file(
     result = PersonalResult(
         run=str(run_folder),
         data=str(file),
-        steps=steps,
+        steps=after.steps or 0,
+        chosen=after.chosen,
         train_examples=len(train),
         test_examples=len(test),
         metric=primary_metric(after),
@@ -70,12 +70,12 @@ def personalize_client(
     number, own = run.client_data(client)
     model = out or run_folder / "personal" / f"{_file_name(own.name)}.safetensors"
     refuse_to_replace(model, force)
-    steps = run.summary.adapt_steps if steps is None else steps
     before, after = (run.personalize(client=number, steps=n) for n in (0, steps))
     result = PersonalResult(
         run=str(run_folder),
         client=own.name,
-        steps=steps,
+        steps=after.steps or 0,
+        chosen=after.chosen,
         train_examples=len(own.y_train),
         test_examples=len(own.y_test),
         metric=primary_metric(after),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Protocol
 
+import jax
 import numpy as np
 
 from headstart._metric import Metric
 from headstart._simulation.constant import ConstantAnswer
+from headstart._simulation.dead_units import Liveness
 from headstart._simulation.scoring import Scores
 from headstart.errors import DivergedError
 from headstart.records import (
@@ -28,8 +31,15 @@ from headstart.records import (
     ScoreSummary,
     describe_defined,
 )
+from headstart.trees import Tree, leaf_names
 
 VERSIONS = ("headstart", "jax", "jaxlib", "equinox", "optax", "numpy")
+COLLAPSE_POINTS = 0.05
+"""A share that lost less than this has not collapsed."""
+COLLAPSE_SHARE = 0.1
+"""Any other metric collapsed only if it lost this share of its best value."""
+DEAD_WEIGHTS = 0.5
+"""A model in which more of the weights are dead has failed; healthy networks have under a tenth."""
 
 
 class ClientFacts(Protocol):
@@ -140,40 +150,112 @@ def find_failures(
     scores: Scores,
     clients: ClientFacts,
     steps: int,
-    first: Evaluation | None,
+    evaluations: Sequence[Evaluation],
     constant: ConstantAnswer | None = None,
+    liveness: Liveness | None = None,
 ) -> tuple[str, ...]:
     """Return the reasons why a model with finite numbers is useless; empty if it is not.
 
     Steps that are slightly too large do not diverge: they kill units, and the rest of the network
     gives the same answer for every input. Known clients are judged after adaptation, by the primary
-    metric, against three references: the untrained model, if the ``first`` evaluation scored it; a
-    random guess among a client's own classes (two standard errors above it still count as chance);
-    and the best constant answer, where the objective requires that it is beaten.
+    metric, against four references: the untrained model, if the first evaluation scored it; the
+    best evaluation; a random guess among a client's own classes (two standard errors above it still
+    count as chance); and the best constant answer, where the objective requires that it is beaten.
+    ``liveness`` compares the shared model itself with the untrained one.
     """
-    metric, after = scores.metric, known_mean(scores, clients, steps)
-    if after is None:
-        return ()
-    failures = []
-    if first is not None and first.round == 0:
-        untrained = first.known[metric.name].after.mean
-        if untrained is not None and metric.is_worse(after, untrained):
-            failures.append(
-                f"training made the model worse: {_value_text(metric, after)} after adaptation, "
-                f"{metric.text(untrained)} before the first round"
-            )
+    after = known_mean(scores, clients, steps)
+    reasons: list[str | None] = []
+    if after is not None:
+        reasons += [
+            _worse_than_untrained(scores, clients, after, evaluations),
+            _collapsed(scores.metric, after, evaluations),
+            _at_chance(scores, clients, after),
+            _no_better_than_constant(scores.metric, after, constant),
+        ]
+    if liveness is not None:
+        reasons.append(_dead(liveness))
+    return tuple(reason for reason in reasons if reason is not None)
+
+
+def _worse_than_untrained(
+    scores: Scores, clients: ClientFacts, after: float, evaluations: Sequence[Evaluation]
+) -> str | None:
+    """Compare with round 0; one standard error of a share may be chance."""
+    metric = scores.metric
+    if not evaluations or evaluations[0].round != 0:
+        return None
+    untrained = evaluations[0].known[metric.name].after.mean
+    if untrained is None or not metric.is_worse(after, untrained):
+        return None
+    if metric.is_share:
+        known = scores.clients[rows_by_group(scores, clients)[KNOWN]]
+        error = _share_error(untrained, int(np.asarray(clients.test_counts)[known].sum()))
+        if metric.gain(after, untrained) >= -error:
+            return None
+    return (
+        f"training made the model worse: {_value_text(metric, after)} after adaptation, "
+        f"{metric.text(untrained)} before the first round"
+    )
+
+
+def _collapsed(metric: Metric, after: float, evaluations: Sequence[Evaluation]) -> str | None:
+    """Compare with the best evaluation between the first round and the last.
+
+    A collapse loses at least half of what training had gained, a material amount, and more than
+    the 95 % intervals of both means explain.
+    """
+    scored = [
+        (each.round, each.known[metric.name].after)
+        for each in evaluations
+        if each.known[metric.name].after.mean is not None
+    ]
+    if len(scored) < 2:
+        return None
+    round, best = max(scored[1:], key=lambda pair: metric.gain(pair[1].mean, 0.0))
+    assert best.mean is not None
+    lost = metric.gain(best.mean, after)
+    gained = metric.gain(best.mean, scored[0][1].mean)
+    noise = float(np.hypot(best.ci95 or 0.0, scored[-1][1].ci95 or 0.0))
+    material = COLLAPSE_POINTS if metric.is_share else COLLAPSE_SHARE * abs(best.mean)
+    if gained <= 0 or lost <= max(gained / 2, material, noise):
+        return None
+    return (
+        f"the model collapsed during training: {_value_text(metric, best.mean)} after adaptation "
+        f"at round {round}, {metric.text(after)} at the end"
+    )
+
+
+def _at_chance(scores: Scores, clients: ClientFacts, after: float) -> str | None:
+    metric = scores.metric
     chance, margin = _chance(scores, clients)
-    if chance is not None and after <= chance + margin and chance < 1:
-        failures.append(
-            f"the model is at chance: {_value_text(metric, after)} after adaptation, "
-            f"{metric.text(chance)} by a random guess among each client's classes"
-        )
-    if constant is not None and constant.must_be_beaten and metric.gain(after, constant.value) <= 0:
-        failures.append(
-            f"the model is no better than a constant: {_value_text(metric, after)} after "
-            f"adaptation, {metric.text(constant.value)} by always giving {constant.words}"
-        )
-    return tuple(failures)
+    if chance is None or after > chance + margin or chance >= 1:
+        return None
+    return (
+        f"the model is at chance: {_value_text(metric, after)} after adaptation, "
+        f"{metric.text(chance)} by a random guess among each client's classes"
+    )
+
+
+def _no_better_than_constant(
+    metric: Metric, after: float, constant: ConstantAnswer | None
+) -> str | None:
+    if constant is None or not constant.must_be_beaten or metric.gain(after, constant.value) > 0:
+        return None
+    return (
+        f"the model is no better than a constant: {_value_text(metric, after)} after "
+        f"adaptation, {metric.text(constant.value)} by always giving {constant.words}"
+    )
+
+
+def _dead(liveness: Liveness) -> str | None:
+    if liveness.same_answer:
+        return "the shared model gives the same answer to every input: its units are dead"
+    if liveness.dead_weights < DEAD_WEIGHTS:
+        return None
+    return (
+        f"units of the shared model are dead: {100 * liveness.dead_weights:.0f} % of the weights "
+        "no longer influence any answer"
+    )
 
 
 def constant_note(
@@ -196,10 +278,19 @@ def known_mean(scores: Scores, clients: ClientFacts, steps: int) -> float | None
     return float(np.mean(defined)) if len(defined) else None
 
 
+def mean_rates(rates: Sequence[Tree]) -> dict[str, tuple[float, ...]] | None:
+    """Return the geometric mean of every array of rates, by name, for each adaptation step."""
+    if not rates:
+        return None
+    by_step = [jax.tree.leaves(step) for step in rates]
+    return {
+        name: tuple(float(np.exp(np.mean(np.log(np.asarray(leaf))))) for leaf in leaves)
+        for name, *leaves in zip(leaf_names(rates[0]), *by_step, strict=True)
+    }
+
+
 def host_facts() -> HostFacts:
     """Return where the numbers are computed, without the machine's name."""
-    import jax
-
     return HostFacts(
         python=platform.python_version(),
         system=platform.system(),
@@ -225,7 +316,12 @@ def _chance(scores: Scores, clients: ClientFacts) -> tuple[float | None, float]:
         return None, 0.0
     chance = float(np.mean([scores.metric.chance(int(count)) for count in classes]))
     examples = sum(int(clients.test_counts[client]) for client in known)
-    return chance, 2 * float(np.sqrt(chance * (1 - chance) / examples))
+    return chance, 2 * _share_error(chance, examples)
+
+
+def _share_error(share: float, examples: int) -> float:
+    """Return the standard error of a share of this many independent examples."""
+    return float(np.sqrt(share * (1 - share) / examples))
 
 
 def _value_text(metric: Metric, value: float) -> str:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headstart._experiments import results
+from headstart._experiments import choice_results, results
 from headstart._experiments.arguments import check_arguments
 from headstart._experiments.callbacks import Listener, Listeners
 from headstart._experiments.configuration import EvaluationOptions, Experiment
@@ -20,6 +20,7 @@ from headstart._experiments.progress import progress_listeners
 from headstart._experiments.run_files import RunStore
 from headstart._simulation.scoring import Scores
 from headstart._simulation.simulation import Progress, Simulation
+from headstart._simulation.step_choice import Choices, make_choices
 from headstart.algorithms._contract import Algorithm
 from headstart.data._federated import FederatedDataset
 from headstart.errors import ConfigError, DataError, DivergedError
@@ -37,6 +38,7 @@ from headstart.records import (
     GradientsPerClient,
     RunDirectory,
     RunSummary,
+    ShotScores,
 )
 from headstart.records._checkpoint import Checkpoint
 
@@ -252,10 +254,14 @@ class _TrainingLoop:
         simulation, steps = self.simulation, self.options.adapt_steps
         scores = self._evaluate(list(range(self.options.most_steps + 1)))
         results.refuse_diverged(scores, simulation.data, steps, self.progress.round)
+        clients = results.client_results(scores, simulation.data, steps)
+        choices = self._choose_steps() if self.options.compares_steps else None
+        if choices is not None:
+            clients = choice_results.add_choices(clients, choices)
         return Run(
-            summary=self._summary(scores, data_digest),
+            summary=self._summary(scores, choices, data_digest),
             evaluations=tuple(self.evaluations),
-            clients=results.client_results(scores, simulation.data, steps),
+            clients=clients,
             model=simulation.model,
             algorithm=simulation.algorithm,
             state=jax.tree.map(lambda a: jnp.asarray(np.asarray(a)), self.progress.state),
@@ -301,13 +307,32 @@ class _TrainingLoop:
             if broadcast_from_leader(why is not None):  # of several processes the first decides
                 self.stopped = why or "as process 0 decided"
 
-    def _evaluate(self, steps: list[int]) -> Scores:
+    def _evaluate(self, steps: list[int], shots: int | None = None) -> Scores:
         begin = time.perf_counter()
         scores = self.simulation.evaluate(
-            self.progress, steps, adapt_on=self.options.adapt_on, most=self.options.most_steps
+            self.progress,
+            steps,
+            adapt_on=self.options.adapt_on,
+            most=self.options.most_steps,
+            shots=shots,
         )
         self.evaluation_seconds += time.perf_counter() - begin
         return scores
+
+    def _choose_steps(self) -> Choices:
+        """Let every evaluated client choose its number of adaptation steps."""
+        begin, simulation = time.perf_counter(), self.simulation
+        comparison = simulation.compare_steps(self.progress, self.options.adapt_steps)
+        counts = np.asarray(simulation.data.train_counts)[simulation.evaluated]
+        choices = make_choices(comparison, simulation.evaluated, counts)
+        self.evaluation_seconds += time.perf_counter() - begin
+        return choices
+
+    def _score_shots(self) -> tuple[ShotScores, ...] | None:
+        """Score clients that adapt to a few of their examples."""
+        steps = list(range(self.options.most_steps + 1))
+        scores = {shots: self._evaluate(steps, shots) for shots in self.options.shots}
+        return choice_results.summarize_shots(scores, self.simulation.data)
 
     def _evaluation(self, scores: Scores) -> Evaluation:
         round_, steps = self.progress.round, self.options.adapt_steps
@@ -337,11 +362,11 @@ class _TrainingLoop:
         if self.store is not None:
             self.store.save(self.progress, self.evaluations, self.seconds, self.evaluation_seconds)
 
-    def _summary(self, scores: Scores, data_digest: str) -> RunSummary:
+    def _summary(self, scores: Scores, choices: Choices | None, data_digest: str) -> RunSummary:
         simulation, data, options = self.simulation, self.simulation.data, self.options
+        shots = self._score_shots()
         rounds, steps = self.progress.round, options.adapt_steps
         constant = simulation.constant_answer()
-        first = self.evaluations[0] if self.evaluations else None
         traffic = simulation.traffic.times(rounds * simulation.active)
         return RunSummary(
             algorithm=simulation.algorithm.name,
@@ -366,9 +391,16 @@ class _TrainingLoop:
             adapt_on=options.adapt_on,
             warning=ADAPTED_ON_TEST if options.adapt_on == "test" else None,
             note=results.constant_note(scores, data, steps, constant),
-            failures=results.find_failures(scores, data, steps, first, constant),
+            failures=results.find_failures(
+                scores, data, steps, self.evaluations, constant, simulation.liveness(self.progress)
+            ),
             scores=results.summarize_scores(scores, data, steps),
             adaptation=results.adaptation_curves(scores, data),
+            rates=results.mean_rates(simulation.algorithm.adaptation_rates(self.progress.state)),
+            choice=None
+            if choices is None
+            else choice_results.summarize_choices(scores, choices, data, steps),
+            shots=shots,
             host=results.host_facts(),
         )
 

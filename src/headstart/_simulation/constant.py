@@ -80,7 +80,7 @@ def _add_statistics(
 def _split_examples(
     objective: Objective, data: FederatedDataset, clients: Sequence[int]
 ) -> Iterator[list[_Piece]]:
-    """Yield all held-out examples, as many at a time as ``MOST_NUMBERS`` allows."""
+    """Yield all held-out examples, about as many at a time as ``MOST_NUMBERS`` allows."""
     numbers_per_example = math.prod(data.y.shape[1:]) * data.schema.outputs + objective.width
     most_rows = max(1, MOST_NUMBERS // numbers_per_example)
     pieces: list[_Piece] = []

@@ -36,7 +36,7 @@ def gradient_norm_squared(
         task = federation.training_task(client)
         place = jnp.arange(most)
         real = place < task.count
-        rows = task.start + jnp.where(real, place, 0)
+        rows = task.rows_at(jnp.where(real, place, 0))
         batch = jax.tree.map(lambda a: a[rows], task.examples)
         share = real / task.count
 

@@ -272,7 +272,7 @@ def _update_memory(memory: Memory, clients: Int[Array, " group"], parts: list[Me
     if not jax.tree.leaves(memory):
         return memory
     own = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    places, rows = jax.lax.all_gather((clients, own), AXIS, tiled=True)
+    places, rows = jax.lax.all_gather((clients, own), AXIS)
     return jax.tree.map(lambda m, new: m.at[places].set(new, mode="drop"), memory, rows)
 
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from headstart._keys import Keys, adaptation_start, adaptation_step
+from headstart._keys import Keys, adaptation_start, adaptation_step, example_order
 from headstart._simulation.federation import Federation
 from headstart._simulation.layout import Layout
-from headstart.algorithms._contract import Algorithm, Memory, State, Task
+from headstart.algorithms._contract import Algorithm, ExampleScores, Memory, State, Task
 from headstart.models.objectives import Measure, Objective
 from headstart.trees import Tree, where
 
@@ -65,12 +65,15 @@ def evaluate(
     layout: Layout,
     adapt_on: AdaptOn = "train",
     most: int | None = None,
+    shots: int | None = None,
 ) -> Scores:
     """Score these clients after each number of adaptation steps in ``steps``.
 
     A client's key does not depend on the round or the algorithm: differences between evaluations
     come from the models, not from the draw of adaptation batches. ``most`` fixes the width of the
-    result, so that evaluations of different ``steps`` share one compiled program.
+    result, so that evaluations of different ``steps`` share one compiled program. With ``shots``, a
+    client adapts only to that many of its examples, the first in a random order that is its own;
+    one with fewer adapts to all it has.
     """
     most = max(steps) if most is None else most
     wanted = np.isin(np.arange(most + 1), steps)
@@ -80,7 +83,8 @@ def evaluate(
     for group in split_clients(clients, most + 1, objective.width + 2):
         table = _evaluate(
             algorithm, state, memory, federation, keys, group.astype(np.int32), wanted,
-            most=most, on_test=adapt_on == "test", layout=layout,
+            None if shots is None else np.int32(shots), most=most, on_test=adapt_on == "test",
+            layout=layout,
         )  # fmt: skip
         parts.append(
             scores_from_sums(objective, np.asarray(table, float), group, counts[group], wanted)
@@ -100,8 +104,6 @@ def split_clients(clients: np.ndarray, steps: int, width: int) -> list[np.ndarra
 
 def join_scores(parts: Sequence[Scores]) -> Scores:
     """Return the scores of all parts' clients as one."""
-    if len(parts) == 1:
-        return parts[0]
     return Scores(
         np.concatenate([part.clients for part in parts]),
         np.concatenate([part.loss for part in parts]),
@@ -145,6 +147,7 @@ def _evaluate(
     keys: Keys,
     clients: Int[Array, " clients"],
     wanted: Bool[Array, " steps+1"],
+    shots: Int[Array, ""] | None,
     *,
     most: int,
     on_test: bool,
@@ -159,8 +162,11 @@ def _evaluate(
         keys: Keys,
         clients: Array,
         wanted: Array,
+        shots: Array | None,
     ) -> Array:
-        score_one = _make_scorer(algorithm, state, memory, federation, keys, wanted, most, on_test)
+        score_one = _make_scorer(
+            algorithm, state, memory, federation, keys, wanted, shots, most, on_test
+        )
 
         def score_group(clients: Int[Array, " group"]) -> Array:
             return jnp.concatenate(layout.compute_group(score_one, clients))
@@ -168,7 +174,7 @@ def _evaluate(
         tables = jax.lax.map(score_group, layout.take_share(clients, padding=0))
         return layout.gather(tables, len(clients))
 
-    return program(algorithm, state, memory, federation, keys, clients, wanted)
+    return program(algorithm, state, memory, federation, keys, clients, wanted, shots)
 
 
 def _make_scorer(
@@ -178,22 +184,55 @@ def _make_scorer(
     federation: Federation,
     keys: Keys,
     wanted: Bool[Array, " steps+1"],
+    shots: Int[Array, ""] | None,
     most: int,
     on_test: bool,
 ) -> Callable[[Int[Array, ""]], Float[Array, "steps+1 width+2"]]:
     """Return a function that computes one client's sums after each wanted number of steps."""
-    fresh = algorithm.init_memory(state)
+    memory_of = make_memory_lookup(algorithm, state, memory, federation)
 
     def score_one(client: Int[Array, ""]) -> Float[Array, "steps+1 width+2"]:
-        known = client < federation.known
-        row = jnp.where(known, client, 0)
-        own_memory = where(known, jax.tree.map(lambda m: m[row], memory), fresh)
+        own_memory = memory_of(client)
         held_out = federation.held_out_task(client)
         task = held_out if on_test else federation.training_task(client)
         key = keys.adaptation(client)
+        if shots is not None:
+            task = take_first(task, shots, key)
         return score_client(algorithm, state, own_memory, task, held_out, key, wanted, most=most)
 
     return score_one
+
+
+def make_memory_lookup(
+    algorithm: Algorithm, state: State, memory: Memory, federation: Federation
+) -> Callable[[Int[Array, ""]], Memory]:
+    """Return a function that looks up a client's memory; a new client's is a fresh one."""
+    fresh = algorithm.init_memory(state)
+
+    def memory_of(client: Int[Array, ""]) -> Memory:
+        known = client < federation.known
+        row = jnp.where(known, client, 0)
+        return where(known, jax.tree.map(lambda m: m[row], memory), fresh)
+
+    return memory_of
+
+
+def order_examples(task: Task, key: PRNGKeyArray) -> Int[Array, " most"]:
+    """Return the places of the task's examples in a random order: the first ``count`` of these.
+
+    The number of a place is drawn from its own key. So the order depends on the client's key and
+    number of examples alone, not on how far its arrays are padded: simulation, personalisation and
+    a federation's site agree.
+    """
+    place, root = jnp.arange(task.most), example_order(key)
+    draws = jax.vmap(lambda at: jax.random.bits(jax.random.fold_in(root, at)))(place)
+    return jnp.lexsort((draws, place >= task.count))
+
+
+def take_first(task: Task, shots: Int[Array, ""], key: PRNGKeyArray) -> Task:
+    """Return the first examples of a random order; a task with no more stays as it is."""
+    order = jnp.where(shots < task.count, order_examples(task, key), jnp.arange(task.most))
+    return task.subset(order, jnp.minimum(shots, task.count))
 
 
 def score_client(
@@ -235,18 +274,37 @@ def sums_width(task: Task) -> int:
 
 def sum_scores(task: Task, params: Tree) -> Float[Array, " width+2"]:
     """Sum over all examples of the task: losses, the metrics' statistics, non-finite examples."""
-    block = jnp.arange(BLOCK)
 
     def add_block(b: Int[Array, ""], sums: Float[Array, " width+2"]) -> Float[Array, " width+2"]:
-        place = b * BLOCK + block
-        real = place < task.count
-        rows = task.start + jnp.where(real, place, 0)
-        batch = jax.tree.map(lambda a: a[rows], task.examples)
-        score = task.objective.score(task.merge_frozen(params), batch)
-        bad = ~(score.finite & jnp.isfinite(score.loss))
-        ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
-        middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)
-        return sums + jnp.concatenate([ends[0][None], middle, ends[1][None]])
+        return sums + sum_block(*score_block(task, params, b))
 
-    blocks = (task.count + BLOCK - 1) // BLOCK
-    return jax.lax.fori_loop(0, blocks, add_block, jnp.zeros((sums_width(task),)))
+    return jax.lax.fori_loop(0, count_blocks(task), add_block, jnp.zeros((sums_width(task),)))
+
+
+def count_blocks(task: Task) -> Int[Array, ""]:
+    """Return how many blocks hold the task's examples."""
+    return (task.count + BLOCK - 1) // BLOCK
+
+
+def score_block(
+    task: Task, params: Tree, block: Int[Array, ""]
+) -> tuple[Bool[Array, " block"], ExampleScores]:
+    """Return which examples of a block are the task's, and the scores of all."""
+    place = block * BLOCK + jnp.arange(BLOCK)
+    real = place < task.count
+    rows = task.rows_at(jnp.where(real, place, 0))
+    batch = jax.tree.map(lambda a: a[rows], task.examples)
+    return real, task.objective.score(task.merge_frozen(params), batch)
+
+
+def sum_block(real: Bool[Array, " block"], score: ExampleScores) -> Float[Array, " width+2"]:
+    """Return the sums of one block."""
+    bad = is_bad(score)
+    ends = [jnp.sum(jnp.where(real, v, 0).astype(float)) for v in (score.loss, bad)]
+    middle = jnp.sum(jnp.where(real[:, None], score.statistics, 0).astype(float), axis=0)
+    return jnp.concatenate([ends[0][None], middle, ends[1][None]])
+
+
+def is_bad(score: ExampleScores) -> Bool[Array, " block"]:
+    """Return where a model's outputs or its loss are not finite."""
+    return ~(score.finite & jnp.isfinite(score.loss))

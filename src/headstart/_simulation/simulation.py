@@ -11,6 +11,7 @@ import numpy as np
 
 from headstart._keys import Keys
 from headstart._simulation.constant import ConstantAnswer, score_constant_answer
+from headstart._simulation.dead_units import Liveness, compare_with_untrained
 from headstart._simulation.federation import Federation
 from headstart._simulation.gradient_norm import gradient_norm_squared
 from headstart._simulation.gradients import GradientCount
@@ -19,6 +20,7 @@ from headstart._simulation.readahead import ReadAhead
 from headstart._simulation.rounds import CAPACITY, NO_CLIENT, RoundLog, init_memories, run_rounds
 from headstart._simulation.sampling import count_active_clients
 from headstart._simulation.scoring import AdaptOn, Scores, evaluate
+from headstart._simulation.step_choice import Comparison, compare_clients
 from headstart._simulation.traffic import Traffic, compute_traffic
 from headstart.algorithms._contract import Algorithm, Memory, State
 from headstart.data._federated import FederatedDataset
@@ -123,20 +125,46 @@ class Simulation:
         return progress
 
     def evaluate(
-        self, progress: Progress, steps: list[int], *, adapt_on: AdaptOn = "train", most: int = 10
+        self,
+        progress: Progress,
+        steps: list[int],
+        *,
+        adapt_on: AdaptOn = "train",
+        most: int = 10,
+        shots: int | None = None,
     ) -> Scores:
-        """Score the evaluated clients' own models after each number of adaptation steps."""
+        """Score the evaluated clients' own models after each number of adaptation steps.
+
+        With ``shots``, a client adapts to at most that many of its examples.
+        """
         progress = self._on_mesh(progress)
         return evaluate(
             self.algorithm, progress.state, progress.memory, self.federation,
             self.keys, clients=self.evaluated, steps=steps, layout=self.layout,
-            adapt_on=adapt_on, most=max(most, *steps),
+            adapt_on=adapt_on, most=max(most, *steps), shots=shots,
+        )  # fmt: skip
+
+    def compare_steps(self, progress: Progress, most: int) -> Comparison:
+        """Compare 0 … ``most`` adaptation steps for every evaluated client."""
+        progress = self._on_mesh(progress)
+        return compare_clients(
+            self.algorithm, progress.state, progress.memory, self.federation,
+            self.keys, clients=self.evaluated, most=most, layout=self.layout,
         )  # fmt: skip
 
     def constant_answer(self) -> ConstantAnswer | None:
         """Return what the evaluated known clients reach with one constant answer each."""
         known = self.evaluated[self.evaluated < self.data.known_clients]
         return score_constant_answer(self.objective, self.data, known.tolist())
+
+    def liveness(self, progress: Progress) -> Liveness | None:
+        """Compare how the shared model, and the untrained one, depend on inputs and weights."""
+        untrained, _ = self._init_state()
+        state = jax.tree.map(np.asarray, progress.state)  # every process has all of it
+        return compare_with_untrained(
+            self.objective, self.data, self.algorithm.model(untrained),
+            self.algorithm.model(state), self.model_parts,
+        )  # fmt: skip
 
     def gradient_norm_squared(self, progress: Progress) -> float:
         """Measure ‖∇F‖² at the algorithm's point, on the evaluated known clients' training data."""

@@ -85,6 +85,10 @@ class AlgorithmWrapper(Algorithm):
         """Return the point of the wrapped algorithm."""
         return self.algorithm.gradient_norm_point(self.inner_state(state))
 
+    def adaptation_rates(self, state: State) -> list[Tree]:
+        """Return the rates of the wrapped algorithm."""
+        return self.algorithm.adaptation_rates(self.inner_state(state))
+
     def gradients_per_update(self, examples: int) -> int:
         """Return the cost of the wrapped algorithm's update."""
         return self.algorithm.gradients_per_update(examples)

@@ -13,6 +13,9 @@ As in their Algorithm 1, a client starts with v_i = w_0 and the configured λ wh
 part in training. Where their text is silent: a client that was never in training starts with
 v_i = w, the trained model, and the configured λ. An adaptation step at test time moves only v_i,
 with step size α; w and λ_i stay.
+
+Beyond their text, local steps clip the direction of w_i and that of v_i, λ_i ∇f_i(v̄_i; ξ), each to
+``max_gradient_norm``. The step of λ_i has bounds of its own, and the step at test time stays plain.
 """
 
 from __future__ import annotations
@@ -103,7 +106,11 @@ class APFL(LocalTraining):
             w, v = models
             loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
             towards = self._local_direction(w, v, share, task, batches[0])
-            return (descend(w, gradient, self.local_lr), descend(v, towards, self.local_lr)), loss
+            moved = (
+                descend(w, self.clip(gradient), self.local_lr),
+                descend(v, self.clip(towards), self.local_lr),
+            )
+            return moved, loss
 
         (w, v), loss = self.train(step, (sent.params, memory.local), task, key, [size])
         reply = Reply(subtract(w, sent.params), self.weight_of(task.count))

@@ -15,6 +15,10 @@ learned η. ARUBA++ (``plus`` = c > 0) keeps learning there: g ← g + c∇f_i²
 Where their text is silent or does not apply: their sums run over tasks, one after the other. Here a
 round is one task, and its clients enter by their mean, which is all the server sees. This increases
 the weight of ε² and ζ² by the number of clients in a round; ε and ζ are tuned in any case.
+
+Beyond their text, ∇f_i of a local step is clipped to ``max_gradient_norm``, both in the step and in
+g: g describes the gradients that moved the model. A raw one that is huge would stay in the sum g
+and lower η of its coordinates from then on. Refinement at test time stays plain.
 """
 
 from __future__ import annotations
@@ -104,6 +108,7 @@ class ARUBA(LocalTraining):
         ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
             w, squares = carry
             loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
+            gradient = self.clip(gradient)
             return (_move(w, sent.extra, gradient), _add_squares(squares, gradient, 1.0)), loss
 
         start = (sent.params, zeros_like(sent.params))
@@ -125,6 +130,10 @@ class ARUBA(LocalTraining):
         )
         params = add(state.params, cohort.update)
         return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
+
+    def adaptation_rates(self, state: ARUBAState) -> list[Tree]:
+        """Return η, the same for every step."""
+        return [step_sizes(state.rates)]
 
     def personal_start(
         self, state: ARUBAState, memory: tuple[()], task: Task, key: PRNGKeyArray

@@ -8,10 +8,13 @@ Options of the papers, and beyond them:
   iterate t_k. The theorems are about the mean of these, which is kept in the state.
 - diminishing step (P Remarks 4.8, G.1): β_k = β / √(k+1), that is c/√(τ(k+1)) with c = β√τ; k+1
   because the papers' k starts at 1.
-- clipping: exact meta-gradients through several steps are occasionally huge, and one such step
-  ruins a run; ``max_gradient_norm`` bounds their length.
+- clipping: d is at most ``max_gradient_norm`` long (:mod:`._local_training`); exact meta-gradients
+  through several steps are occasionally huge. The gradients inside a meta-gradient are not clipped.
 - a local optimiser: d is passed to an Optax optimiser with step size β_k, which starts again in
   every round. Without one, a step is plain descent.
+- learned rates: how far adaptation moves each array is learned beside w (:mod:`._rates`).
+- weight decay: few clients with few examples are soon learned by heart, and a start that knows
+  them by heart is a bad one; the server pulls w towards 0 in every round.
 - a server optimiser: minus the mean update is passed to an Optax optimiser as a gradient
   (Reddi et al. 2021). Without one, the mean update is added as it is.
 """
@@ -19,7 +22,7 @@ Options of the papers, and beyond them:
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -44,9 +47,27 @@ from headstart.algorithms._local_training import (
     descend,
     resolve_optimizer,
 )
+from headstart.algorithms._rates import (
+    RATES,
+    Adapting,
+    LogRates,
+    RatesOption,
+    adapt,
+    descend_log_rates,
+    init_log_rates,
+    rates_of_step,
+)
 from headstart.errors import ConfigError
-from headstart.options import require_one_of, require_positive
-from headstart.trees import Tree, add, clip_norm, norm, scale, subtract, where
+from headstart.meta import MetaBatches, gradient_evaluations, meta_value_and_gradients
+from headstart.options import require_at_least, require_one_of, require_positive
+from headstart.trees import Tree, add, norm, scale, subtract, where
+
+Decay = Literal["none", "inverse-sqrt", "cosine"]
+LAST_SHARE = 0.01
+"""Where a cosine decay ends."""
+DEFAULT_RATES_STEPS = 3
+RATES_DRAW = 2**31 - 1
+"""Number of the draw of the batches from which rates are learned; local steps count from 0."""
 
 
 class AveragingState(NamedTuple):
@@ -57,6 +78,8 @@ class AveragingState(NamedTuple):
     optimizer: Any = ()
     iterate: Any = ()
     """Mean of the clients' random iterates of the last round, with ``random_iterate``."""
+    log_rates: Any = ()
+    """log r, with learned rates."""
 
 
 class Round(NamedTuple):
@@ -65,6 +88,8 @@ class Round(NamedTuple):
     local_lr: Float[Array, ""]
     iterate: Any = ()
     """t_k, with ``random_iterate``."""
+    log_rates: Any = ()
+    """log r, with learned rates."""
 
 
 class Context(NamedTuple):
@@ -80,24 +105,66 @@ class Averaging(PlainAdaptation):
 
     local_lr_decay: Literal["none", "inverse-sqrt"] = eqx.field(static=True, default="none")
     random_iterate: bool = eqx.field(static=True, default=False)
-    max_gradient_norm: float | None = None
-    """c: a longer d is scaled down to this norm, d ← d · min(1, c / ‖d‖); None: never."""
     local_optimizer: OptimizerOption = eqx.field(static=True, default=None)
     """An Optax optimiser of local steps by name (``"adam"``), or a function from a step size."""
     server_optimizer: OptimizerOption = eqx.field(static=True, default=None)
     """An Optax optimiser of the server, in the same way."""
     server_lr: float = 1.0
+    """η: the server's step size; without an optimiser the mean update is multiplied by it."""
+    warmup_rounds: int = eqx.field(static=True, default=0)
+    """Rounds in which the server's step size rises from 0 to η."""
+    server_lr_decay: Decay = eqx.field(static=True, default="none")
+    """How the server's step size decreases."""
+    decay_rounds: int | None = eqx.field(static=True, default=None)
+    """Rounds after which the cosine has reached its end, η/100."""
+    weight_decay: float = 0.0
+    """λ: the share of w that the server takes away in a round, w ← (1 − λ) w + update."""
+    rates: RatesOption = eqx.field(static=True, default="fixed")
+    """Whether adaptation moves all parameters with α, or with rates that are learned."""
+    rates_per_step: bool = eqx.field(static=True, default=False)
+    """Whether every adaptation step has its own rates."""
+    rates_steps: int | None = eqx.field(static=True, default=None)
+    """Adaptation steps for which rates are learned; None: 3, or ν where there is one."""
+    rates_method: Literal["exact", "first-order"] | None = eqx.field(static=True, default=None)
+    """The estimate from which clients learn rates once a round; None: exact.
+
+    Per-FedAvg with None learns them from the meta-gradient of every local step instead.
+    """
+    rates_lr: float = 0.1
+    """The step size of the rates' logarithms; 0 keeps every rate at α."""
 
     def __check_init__(self) -> None:
         """Refuse values that no run could use."""
-        require_positive(server_lr=self.server_lr, max_gradient_norm=self.max_gradient_norm)
+        require_positive(server_lr=self.server_lr)
         require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
+        require_one_of(get_args(Decay), server_lr_decay=self.server_lr_decay)
+        require_at_least(0, warmup_rounds=self.warmup_rounds)
         resolve_optimizer(self.local_optimizer, "local_optimizer")
         resolve_optimizer(self.server_optimizer, "server_optimizer")
+        if (self.server_lr_decay == "cosine") != (self.decay_rounds is not None):
+            raise ConfigError(
+                f"server_lr_decay={self.server_lr_decay!r} with decay_rounds={self.decay_rounds}: "
+                "a cosine needs decay_rounds, and only a cosine"
+            )
+        if isinstance(self.weight_decay, int | float) and not 0 <= self.weight_decay < 1:
+            raise ConfigError(f"weight_decay={self.weight_decay} must lie between 0 and 1")
+        if self.decay_rounds is not None:
+            require_at_least(1, decay_rounds=self.decay_rounds)
         if self.random_iterate and self.local_epochs is not None:
             raise ConfigError(
                 f"random_iterate=true needs a fixed number of local steps; leave out "
                 f"local_epochs={self.local_epochs}"
+            )
+        require_one_of(RATES, rates=self.rates)
+        require_one_of(("exact", "first-order"), rates_method=self.rates_method or "exact")
+        if self.rates_steps is not None:
+            require_at_least(1, rates_steps=self.rates_steps)
+        if isinstance(self.rates_lr, int | float) and not 0 <= self.rates_lr < float("inf"):
+            raise ConfigError(f"rates_lr={self.rates_lr} must be a number of at least 0")
+        if self.learns_rates and self.random_iterate:
+            raise ConfigError(
+                "random_iterate=true is for the papers' theorems, which have one α; "
+                f"it needs rates='fixed' instead of {self.rates!r}"
             )
 
     @property
@@ -116,15 +183,37 @@ class Averaging(PlainAdaptation):
     ) -> tuple[Float[Array, ""], Tree]:
         """Return the loss seen, and d: a local step is w ← w − β d."""
 
+    def direction_and_rates(
+        self, params: Tree, log_rates: LogRates, batches: list[Batch], context: Context
+    ) -> tuple[Float[Array, ""], Tree, LogRates]:
+        """Return the loss seen, d, and the log-rates after this local step."""
+        loss, d = self.direction(params, batches, context)
+        return loss, d, log_rates
+
+    @property
+    def learns_rates(self) -> bool:
+        """Whether adaptation uses learned rates instead of α."""
+        return self.rates != "fixed"
+
+    @property
+    def rates_horizon(self) -> int:
+        """How many adaptation steps the rates are learned for."""
+        return self.rates_steps or DEFAULT_RATES_STEPS
+
+    @property
+    def learns_rates_each_round(self) -> bool:
+        """Whether a client learns rates once a round, apart from its local steps."""
+        return self.learns_rates
+
     @property
     def smaller_steps(self) -> str:
-        """A tenth of β, or of α or the server's step size if these also move w."""
+        """A tenth of β, or of α or the server's step size if these also move w; or clipping."""
         advice = advise_smaller("local_lr", self.local_lr)
         if self.gradients_per_direction > 1:
             advice += f" or algorithm.inner_lr={self.inner_lr / 10:g}"
         if self.server_optimizer is not None:
             advice += " or a smaller algorithm.server_lr"
-        return advice
+        return advice + self._advise_clipping()
 
     @property
     def measures_gradient_norm(self) -> bool:
@@ -132,17 +221,22 @@ class Averaging(PlainAdaptation):
         return self.random_iterate
 
     def gradients_per_update(self, examples: int) -> int:
-        """Count the cost of a direction for every local step."""
-        return self.steps_for(examples, self.step_batches) * self.gradients_per_direction
+        """Count the cost of a direction for every local step, and that of learning rates."""
+        count = self.steps_for(examples, self.step_batches) * self.gradients_per_direction
+        if self.learns_rates_each_round:
+            count += gradient_evaluations(self.rates_method or "exact", self.rates_horizon)
+        return count
 
     def init(self, params: Tree) -> AveragingState:
         """Return the initial model with the optimiser's first state."""
         optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
+        steps = self.rates_horizon if self.rates_per_step else 1
         return AveragingState(
             params,
             jnp.zeros((), jnp.int32),
             () if optimizer is None else optimizer(self.server_lr).init(params),
             params if self.random_iterate else (),
+            init_log_rates(params, self.rates, self.inner_lr, steps) if self.learns_rates else (),
         )
 
     def init_memory(self, state: AveragingState) -> tuple[()]:
@@ -150,10 +244,11 @@ class Averaging(PlainAdaptation):
         return ()
 
     def broadcast(self, state: AveragingState, key: PRNGKeyArray) -> Sent:
-        """Send w_k, β_k and, with ``random_iterate``, t_k."""
+        """Send w_k, β_k and, if the algorithm has them, t_k and the log-rates."""
         decay = jnp.sqrt(state.round + 1.0) if self.local_lr_decay == "inverse-sqrt" else 1.0
         chosen = jax.random.randint(key, (), 0, self.local_steps) if self.random_iterate else ()
-        return Sent(state.params, Round(jnp.asarray(self.local_lr / decay), chosen))
+        extra = Round(jnp.asarray(self.local_lr / decay), chosen, state.log_rates)
+        return Sent(state.params, extra)
 
     def client_update(
         self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
@@ -165,46 +260,119 @@ class Averaging(PlainAdaptation):
         optimizer = None if make is None else make(chosen.local_lr)
 
         def step(
-            carry: tuple[Tree, Any, Tree], batches: list[Batch], t: Int[Array, ""]
-        ) -> tuple[tuple[Tree, Any, Tree], Float[Array, ""]]:
-            w, inner, kept = carry
+            carry: _Local, batches: list[Batch], t: Int[Array, ""]
+        ) -> tuple[_Local, Float[Array, ""]]:
+            w, inner, kept, log_rates = carry
             if self.random_iterate:
                 kept = where(t == chosen.iterate, w, kept)
-            loss, d = self.direction(w, batches, context)
-            if self.max_gradient_norm is not None:
-                d = clip_norm(d, self.max_gradient_norm)
+            loss, d, log_rates = self.direction_and_rates(w, log_rates, batches, context)
+            d = self.clip(d)
             if optimizer is None:
-                return (descend(w, d, chosen.local_lr), inner, kept), loss
+                return _Local(descend(w, d, chosen.local_lr), inner, kept, log_rates), loss
             updates, inner = optimizer.update(d, inner, w)
-            return (optax.apply_updates(w, updates), inner, kept), loss
+            return _Local(optax.apply_updates(w, updates), inner, kept, log_rates), loss
 
         first = () if optimizer is None else optimizer.init(sent.params)
-        start = (sent.params, first, sent.params if self.random_iterate else ())
-        (w, _, kept), loss = self.train(step, start, task, key, self.step_batches)
+        kept = sent.params if self.random_iterate else ()
+        start = _Local(sent.params, first, kept, chosen.log_rates)
+        end, loss = self.train(step, start, task, key, self.step_batches)
         weight = self.weight_of(task.count)
         parts = {}
         if self.random_iterate:
-            parts["iterate"] = Part(subtract(kept, sent.params), weight)
-        return Reply(subtract(w, sent.params), weight, parts), memory, {"loss": loss}
+            parts["iterate"] = Part(subtract(end.kept, sent.params), weight)
+        if self.learns_rates:
+            log_rates = end.log_rates
+            if self.learns_rates_each_round:
+                log_rates = self._learn_rates(sent, task, key)
+            parts["log_rates"] = Part(subtract(log_rates, chosen.log_rates), weight)
+        return Reply(subtract(end.params, sent.params), weight, parts), memory, {"loss": loss}
+
+    def _learn_rates(self, sent: Sent, task: Task, key: PRNGKeyArray) -> LogRates:
+        """Return the log-rates after one step on the loss of the client that adapts from w_k."""
+        steps, method = self.rates_horizon, self.rates_method or "exact"
+        inner, outer, hessian = self.batch_sizes
+        sizes = [outer] + [inner] * steps + [hessian] * (steps if method == "exact" else 0)
+        batches = task.batches(jax.random.fold_in(key, RATES_DRAW), sizes)
+        log_rates = sent.extra.log_rates
+        _, _, by_step = meta_value_and_gradients(
+            task.loss,
+            sent.params,
+            MetaBatches(batches[1 : 1 + steps], batches[0], batches[1 + steps :]),
+            rates=[rates_of_step(log_rates, step) for step in range(steps)],
+            method=method,
+            adapted=task.adapted,
+        )
+        return descend_log_rates(log_rates, by_step, self.rates_lr)
 
     def server_update(
         self, state: AveragingState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[AveragingState, Info]:
-        """Add the mean update to w, or take one step of the server's optimiser with it."""
+        """Add η_k times the mean update to w, or take one step of the server's optimiser."""
         optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         updates, inner = cohort.update, state.optimizer
         if optimizer is not None:
             transform = optimizer(self.server_lr)
             updates, inner = transform.update(scale(updates, -1.0), inner, state.params)
+            updates = scale(updates, self._schedule(state.round))
+        else:
+            updates = scale(updates, self.server_lr * self._schedule(state.round))
         iterate = add(state.params, cohort.parts["iterate"]) if self.random_iterate else ()
-        params = add(state.params, updates)
+        log_rates = state.log_rates
+        if self.learns_rates:
+            log_rates = add(log_rates, cohort.parts["log_rates"])
+        kept = 1 - self.weight_decay * self._schedule(state.round)
+        params = add(scale(state.params, kept), updates)
         return (
-            AveragingState(params, state.round + 1, inner, iterate),
+            AveragingState(params, state.round + 1, inner, iterate, log_rates),
             {"update_norm": norm(updates)},
         )
 
+    def _schedule(self, round: Int[Array, ""]) -> Float[Array, ""] | float:
+        """Return the share of η in this round, from warm-up and decay."""
+        share: Float[Array, ""] | float = 1.0
+        if self.server_lr_decay == "inverse-sqrt":
+            share = 1 / jnp.sqrt(round + 1.0)
+        elif self.decay_rounds is not None:  # only a cosine has it
+            done = jnp.minimum(round / self.decay_rounds, 1.0)
+            share = jnp.maximum((1 + jnp.cos(jnp.pi * done)) / 2, LAST_SHARE)
+        if self.warmup_rounds:
+            share = share * jnp.minimum((round + 1.0) / self.warmup_rounds, 1.0)
+        return share
+
+    def adaptation_rates(self, state: AveragingState) -> list[Tree]:
+        """Return the rates of each step that has its own."""
+        if not self.learns_rates:
+            return []
+        steps = self.rates_horizon if self.rates_per_step else 1
+        return [rates_of_step(state.log_rates, step) for step in range(steps)]
+
     def personal_start(
         self, state: AveragingState, memory: Memory, task: Task, key: PRNGKeyArray
-    ) -> Tree:
+    ) -> Tree | Adapting:
         """Start from w, like every client."""
+        if self.learns_rates:
+            return Adapting(state.params, state.log_rates, jnp.int32(0))
         return state.params
+
+    def personal_step(
+        self, personal: Tree | Adapting, task: Task, key: PRNGKeyArray
+    ) -> Tree | Adapting:
+        """Take one step with α, or with the learned rates of this step."""
+        if not isinstance(personal, Adapting):
+            return super().personal_step(personal, task, key)
+        batch = task.batch(key, self.batch_sizes[0])
+        return adapt(personal, jax.grad(task.loss)(personal.params, batch))
+
+    def personal_model(self, personal: Tree | Adapting) -> Tree:
+        """Return the adapted w."""
+        return personal.params if isinstance(personal, Adapting) else personal
+
+
+class _Local(NamedTuple):
+    """What a client's local steps change."""
+
+    params: Tree
+    optimizer: Any
+    kept: Any
+    """The random iterate."""
+    log_rates: LogRates

@@ -61,6 +61,10 @@ class ExampleScores(Protocol):
     def finite(self) -> Bool[Array, " batch"]:
         """Whether the outputs for an example are finite."""
 
+    @property
+    def outcome(self) -> Float[Array, " batch"]:
+        """How well each example was answered; higher is better."""
+
 
 class TaskObjective(Protocol):
     """What a client minimises, and how its model is scored."""
@@ -102,7 +106,8 @@ class Task(eqx.Module):
     """One client's loss and data: rows ``start … start + count − 1`` of arrays it may share.
 
     The arrays are a tree with one leading axis, usually ``(x, y)``. In a simulation they hold all
-    clients' rows and only ``start`` and ``count`` differ, so nothing is copied per client.
+    clients' rows and only ``start`` and ``count`` differ, so nothing is copied per client. With an
+    ``order``, the task's rows are ``start + order[0 … count − 1]``: any part of the client's rows.
     """
 
     objective: TaskObjective = eqx.field(static=True)
@@ -115,6 +120,8 @@ class Task(eqx.Module):
     """Which parameters are frozen or not adapted; None if there are none."""
     adapting: bool = eqx.field(static=True, default=False)
     """Whether parameters that are not adapted are constants of the loss."""
+    order: Int[Array, " most"] | None = None
+    """Where, after ``start``, the task's examples are; None: in the first ``count`` rows."""
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Return the mean loss on a batch; in adaptation, only adapted parameters vary."""
@@ -131,7 +138,21 @@ class Task(eqx.Module):
         if self.parts is None or self.parts.adapted is None:
             return self
         fields = (self.objective, self.examples, self.start, self.count, self.most, self.parts)
-        return Task(*fields, adapting=True)
+        return Task(*fields, adapting=True, order=self.order)
+
+    def subset(self, places: Int[Array, " most"], count: Int[Array, ""]) -> Task:
+        """Return the task of some of its examples: the first ``count`` of these places.
+
+        Places count from 0 in the task's own order; all of them must be below its ``count`` as far
+        as they are used.
+        """
+        fields = (self.objective, self.examples, self.start, count, self.most, self.parts)
+        order = places if self.order is None else self.order[places]
+        return Task(*fields, adapting=self.adapting, order=order)
+
+    def rows_at(self, places: Int[Array, " size"]) -> Int[Array, " size"]:
+        """Return the rows of the arrays that hold the task's examples at these places."""
+        return self.start + (places if self.order is None else self.order[places])
 
     @property
     def adapted(self) -> tuple[bool, ...] | None:
@@ -166,7 +187,7 @@ class Task(eqx.Module):
         """Return the client's rows in random order: the first ``count`` of the result."""
         place = jnp.arange(self.most)
         order = jnp.where(place < self.count, jax.random.uniform(key, (self.most,)), jnp.inf)
-        return self.start + jnp.argsort(order)
+        return self.rows_at(jnp.argsort(order))
 
     def take(self, rows: Int[Array, " size"], sizes: Sequence[int]) -> list[Batch]:
         """Return the examples in these rows, cut into batches."""
@@ -174,7 +195,7 @@ class Task(eqx.Module):
         return [self._rows(rows[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
     def _draw(self, key: PRNGKeyArray, size: int) -> Int[Array, " size"]:
-        return self.start + jax.random.randint(key, (size,), 0, self.count)
+        return self.rows_at(jax.random.randint(key, (size,), 0, self.count))
 
     def _rows(self, rows: Int[Array, " size"]) -> Batch:
         # Rows are the client's own: no need to have the compiled program check each of them.
@@ -346,6 +367,10 @@ class Algorithm(eqx.Module):
     def gradient_norm_point(self, state: State) -> GradientNormPoint:
         """Return where to measure the gradient norm; by default ‖∇f‖ at the model."""
         return GradientNormPoint(self.model(state), 0.0, 0)
+
+    def adaptation_rates(self, state: State) -> list[Tree]:
+        """Return the learned rates of each adaptation step, like the model; empty: not learned."""
+        return []
 
     def personalize(
         self,

@@ -37,6 +37,11 @@ class FedAvg(Averaging):
         """Return the loss and the plain stochastic gradient."""
         return jax.value_and_grad(context.task.loss)(params, batches[0])
 
+    @property
+    def label(self) -> str:
+        """The name, and how rates are learned."""
+        return f"{self.name} ({self.rates} rates)" if self.learns_rates else self.name
+
     def gradient_norm_point(self, state: AveragingState) -> GradientNormPoint:
         """Return the mean random iterate, for ‖∇f‖."""
         return GradientNormPoint(state.iterate, self.inner_lr, 0)

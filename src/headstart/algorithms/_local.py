@@ -53,7 +53,7 @@ class Local(PlainAdaptation):
 
         def step(w: Tree, batches: list[Batch], t: Array) -> tuple[Tree, Float[Array, ""]]:
             loss, d = jax.value_and_grad(task.loss)(w, batches[0])
-            return descend(w, d, self.local_lr), loss
+            return descend(w, self.clip(d), self.local_lr), loss
 
         w, loss = self.train(step, memory, task, key, [self.batch_sizes[1]])
         return Reply((), self.weight_of(task.count)), w, {"loss": loss}

@@ -4,6 +4,11 @@ A client takes τ steps w ← w − β d(w) from the model it was sent, on batch
 with replacement. With ``local_epochs`` it goes E times through its examples without replacement:
 every epoch has a new random order, a step takes the next rows, and the last step of an epoch is
 filled from the beginning of the order. So every example is used at least once.
+
+Every d of a local step is clipped to a norm of at most ``max_gradient_norm``. This is beyond the
+papers: a few gradients are so long that one step ruins a run. ``inf`` gives the papers' plain steps
+and is the same program as without clipping. Only local steps are clipped. Adaptation steps stay
+plain: they are the papers' adaptation, they are few, and a client's own model is never averaged.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from headstart.algorithms._contract import Algorithm, Batch, Task, Weights
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_one_of, require_positive
-from headstart.trees import Tree
+from headstart.trees import Tree, clip_norm
 
 BatchSize = int | tuple[int, int, int]
 OptimizerOption = str | Callable[..., Any] | None
@@ -43,6 +48,11 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _norm_or_inf(longest: float | None) -> float:
+    """Return inf for None, which also means that nothing is clipped."""
+    return math.inf if longest is None else longest
+
+
 class LocalTraining(Algorithm):
     """Options of local training, and the loop over its steps."""
 
@@ -56,6 +66,8 @@ class LocalTraining(Algorithm):
     """D = D′ = D″, or the three: inner, outer, Hessian."""
     weights: Weights = eqx.field(static=True, default="uniform")
     """Whether the server's mean counts clients equally or by their training examples."""
+    max_gradient_norm: float = eqx.field(static=True, default=5.0, converter=_norm_or_inf)
+    """c: a longer d is scaled down to this norm, d ← d · min(1, c / ‖d‖); inf or None: never."""
 
     def __check_init__(self) -> None:
         """Refuse values that no run could use."""
@@ -66,6 +78,11 @@ class LocalTraining(Algorithm):
         for size in self.batch_sizes:
             require_at_least(1, batch_size=size)
         require_one_of(("uniform", "examples"), weights=self.weights)
+        if not self.max_gradient_norm > 0:
+            raise ConfigError(
+                f"max_gradient_norm={self.max_gradient_norm} must be a number above 0, or inf for "
+                "steps that are never clipped"
+            )
 
     @property
     def batch_sizes(self) -> tuple[int, int, int]:
@@ -85,8 +102,20 @@ class LocalTraining(Algorithm):
 
     @property
     def smaller_steps(self) -> str:
-        """A tenth of β."""
-        return advise_smaller("local_lr", self.local_lr)
+        """A tenth of β, and clipping if there is none."""
+        return advise_smaller("local_lr", self.local_lr) + self._advise_clipping()
+
+    def _advise_clipping(self) -> str:
+        return "" if self.clips else " or algorithm.max_gradient_norm=5"
+
+    @property
+    def clips(self) -> bool:
+        """Whether long directions of local steps are shortened."""
+        return math.isfinite(self.max_gradient_norm)
+
+    def clip(self, d: Tree) -> Tree:
+        """Return d · min(1, c / ‖d‖), for the direction of a local step."""
+        return clip_norm(d, self.max_gradient_norm) if self.clips else d
 
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
         """Return the number of examples, or 1."""

@@ -43,8 +43,15 @@ class DataOptions:
     """Columns to leave out."""
     classes: int | None = None
     standardize: bool = False
-    own_labels: bool = False
-    """Rename the classes of each client by a random permutation."""
+    own_labels: bool | float = False
+    """Rename the classes of each client by a random permutation; a number: this share of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none."""
+        if not 0 <= self.own_labels <= 1:
+            raise ConfigError(
+                f"data.own_labels={self.own_labels} must be true, false or a share between 0 and 1"
+            )
 
 
 _SHARED = tuple(f.name for f in dataclasses.fields(DataOptions))
@@ -92,7 +99,7 @@ def build_dataset(
     if shared.stored:
         return open_store(_expand_path(str(shared.path)))
     data = _split(shared, plan, seed, target)
-    return data.with_own_labels(seed) if shared.own_labels else data
+    return data.with_own_labels(seed, share=float(shared.own_labels)) if shared.own_labels else data
 
 
 def _split(shared: DataOptions, plan: Plan, seed: int, target: Target) -> FederatedDataset:

@@ -194,43 +194,97 @@ class FederatedDataset:
             return labels.astype(np.int64).sum(axis=0)
         return np.bincount(np.ravel(labels), minlength=self.schema.classes)
 
-    def with_own_labels(self, seed: int = 0) -> FederatedDataset:
+    def with_own_labels(self, seed: int = 0, *, share: float = 1.0) -> FederatedDataset:
         """Return the data with each client's classes renamed by a random permutation.
 
-        No single model can then serve two clients; what clients can share is how to learn from
-        few examples.
+        With a share below 1 every client renames only that share of the classes, drawn at random,
+        and permutes their names: from 0, where clients agree, to 1, where no single model can serve
+        two of them and what they can share is how to learn from few examples.
         """
         if self.schema.target != "class":
             raise ConfigError("own_labels renames classes, which these data do not have")
+        if not 0 <= share <= 1:
+            raise ConfigError(f"own_labels: share={share} must be between 0 and 1")
         y = np.array(self.y)
         for client in range(self.clients):
-            names = np.random.default_rng([seed, client]).permutation(self.schema.classes)
+            names = _own_names(self.schema.classes, share, np.random.default_rng([seed, client]))
             rows = slice(int(self.offsets[client]), int(self.offsets[client + 1]))
             y[rows] = names[self.y[rows]]
+        which = "" if share == 1 else f" for {100 * share:g} % of the classes"
         # A permutation of valid labels is valid: no need to check again.
-        return replace(self, y=y, description=f"{self.description}, own labels", validated=True)
+        description = f"{self.description}, own labels{which}"
+        return replace(self, y=y, description=description, validated=True)
 
-    def for_tuning(self, *, test_fraction: float = 0.25) -> FederatedDataset:
-        """Return the training splits alone, split again: the data to tune step sizes on.
+    def for_tuning(
+        self,
+        *,
+        test_fraction: float = 0.25,
+        validation_clients: int | Sequence[int] = 0,
+        seed: int = 0,
+    ) -> FederatedDataset:
+        """Return the training splits alone, split again: the data to tune settings on.
 
-        Held-out examples and new clients are left out, so tuning cannot see them.
+        Held-out examples and new clients are left out, so tuning cannot see them. *Validation
+        clients* (their number, drawn with the seed, or which) are known clients that take the place
+        of new ones: they come last and do not take part in training.
+
+        >>> client = ([[0.0], [1.0]], [0, 1], [[0.5]], [1])
+        >>> data = from_clients([client] * 5, Schema(shape=(1,), classes=2), new_clients=1)
+        >>> tuning = data.for_tuning(validation_clients=[0])
+        >>> tuning.known_clients, tuning.new_clients, tuning.name(3)
+        (3, 1, '0')
         """
-        sizes = np.asarray(self.train_counts[: self.known_clients])
+        validation = self._choose_validation(validation_clients, seed)
+        known = np.arange(self.known_clients)
+        order = np.concatenate([np.setdiff1d(known, validation), validation])
+        sizes = np.asarray(self.train_counts)[order]
         ends = np.cumsum(sizes)
         held = np.clip(np.round(sizes * test_fraction).astype(int), 1, sizes - 1)
-        shift = self.offsets[: self.known_clients] - (ends - sizes)
+        shift = np.asarray(self.offsets)[order] - (ends - sizes)
         chosen = np.arange(ends[-1]) + np.repeat(shift, sizes)
+        named = self.names is not None or len(validation) > 0
         return replace(
             self,
             x=self.x[chosen],
             y=self.y[chosen],
             offsets=np.concatenate([[0], ends]),
             train_counts=sizes - held,
-            new_clients=0,
-            names=None if self.names is None else list(self.names[: self.known_clients]),
+            new_clients=len(validation),
+            names=[self.name(int(client)) for client in order] if named else None,
             description=f"{self.description} (training splits only, for tuning)",
             validated=True,
         )
+
+    def _choose_validation(
+        self, wanted: int | Sequence[int], seed: int
+    ) -> Int[np.ndarray, " validation"]:
+        """Return the numbers of the validation clients, in order."""
+        if isinstance(wanted, int):
+            count = wanted
+            draw = np.random.default_rng(seed).permutation(self.known_clients)
+            clients = draw[: max(0, count)]
+        else:
+            clients = np.asarray(wanted, int)
+            count = len(clients)
+        if not 0 <= count < self.known_clients:
+            raise ConfigError(
+                f"validation_clients={count} of {self.known_clients} known clients leaves none to "
+                f"train on; use at most {self.known_clients - 1}"
+            )
+        if not np.isin(clients, np.arange(self.known_clients)).all():
+            raise ConfigError(
+                f"validation_clients={clients.tolist()} must be known clients: "
+                f"0 … {self.known_clients - 1}"
+            )
+        return np.unique(clients)
+
+
+def _own_names(classes: int, share: float, rng: np.random.Generator) -> Int[np.ndarray, " classes"]:
+    """Return a permutation that moves at most this share of the classes, drawn at random."""
+    chosen = rng.permutation(classes)[: round(share * classes)]
+    names = np.arange(classes)
+    names[np.sort(chosen)] = chosen
+    return names
 
 
 def from_clients(

@@ -46,6 +46,14 @@ from headstart.records._statistics import (
     over_seeds,
     paired_difference,
     verdict_of,
+    worse_beyond_chance,
+)
+from headstart.records._step_choice import (
+    ChosenSteps,
+    GroupChoice,
+    ShotScores,
+    StepChoices,
+    WorseOff,
 )
 from headstart.records._stored_runs import (
     StoredComparison,
@@ -76,6 +84,7 @@ __all__ = [
     "BoundByRounds",
     "ByteCounts",
     "Change",
+    "ChosenSteps",
     "ClientCounts",
     "ClientResult",
     "ComparisonRecord",
@@ -84,6 +93,7 @@ __all__ = [
     "Differences",
     "Evaluation",
     "GradientsPerClient",
+    "GroupChoice",
     "GroupCurve",
     "GroupScores",
     "HostFacts",
@@ -93,11 +103,14 @@ __all__ = [
     "RunDirectory",
     "RunSummary",
     "ScoreSummary",
+    "ShotScores",
     "Statistic",
+    "StepChoices",
     "StoredComparison",
     "StoredMethod",
     "StoredRun",
     "TheoryBound",
+    "WorseOff",
     "curves_over_seeds",
     "describe",
     "describe_defined",
@@ -113,5 +126,6 @@ __all__ = [
     "scores_over_seeds",
     "to_csv",
     "verdict_of",
+    "worse_beyond_chance",
     "write_comparison",
 ]

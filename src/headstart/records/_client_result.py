@@ -13,6 +13,7 @@ from headstart.records._scores import KNOWN, NEW
 CsvCell = str | int | float | None
 """What a cell of a CSV file may hold."""
 COLUMNS = ("client", "name", "kind", "train_examples", "test_examples", "classes")
+CHOSEN = "chosen_steps"
 
 
 class Change(Record):
@@ -34,6 +35,8 @@ class ClientResult(Record):
     classes: int
     loss: Change
     metrics: dict[str, Change]
+    chosen_steps: int | None = None
+    """The number of adaptation steps it chose by cross-validation, if it did."""
 
     @property
     def group(self) -> str:
@@ -51,7 +54,7 @@ class ClientResult(Record):
         for name, change in numbers.items():
             for when, value in (("before", change.before), ("after", change.after)):
                 row[f"{name}_{when}"] = float("nan") if value is None else value
-        return row
+        return row if self.chosen_steps is None else {**row, CHOSEN: self.chosen_steps}
 
     @classmethod
     def from_row(cls, row: Mapping[str, str | None]) -> ClientResult:
@@ -60,7 +63,8 @@ class ClientResult(Record):
         names = [c.removesuffix("_before") for c in row if c and c.endswith("_before")]
         changes = {n: {w: _number(row[f"{n}_{w}"]) for w in ("before", "after")} for n in names}
         loss = changes.pop("loss")
-        return cls.from_table({**columns, "loss": loss, "metrics": changes})
+        chosen = row.get(CHOSEN) or None
+        return cls.from_table({**columns, "loss": loss, "metrics": changes, CHOSEN: chosen})
 
 
 def clients_to_csv(clients: Sequence[ClientResult]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, NonNegativeInt, TypeAdapter
 
 from headstart.records._base import Number, Record, VersionedRecord, parse_table
 from headstart.records._evaluation import Evaluation
@@ -147,10 +147,22 @@ class SiteSizes(Record):
     classes: int
 
 
+class SiteChoice(Record):
+    """The number of adaptation steps a site chose, and how many held-out examples that changed."""
+
+    steps: NonNegativeInt
+    fixed: tuple[NonNegativeInt, NonNegativeInt]
+    """Examples better and worse than with 0 steps, after the configured number of steps."""
+    chosen: tuple[NonNegativeInt, NonNegativeInt]
+    """The same after the chosen number."""
+
+
 class SiteScores(Record):
     """One site's score sums, a row per number of adaptation steps."""
 
     sums: tuple[tuple[float, ...], ...]
+    choice: SiteChoice | None = None
+    """The site's own number of steps, if it was asked to choose."""
 
 
 class FederationProgress(Record):

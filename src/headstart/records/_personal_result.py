@@ -9,6 +9,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 from headstart._metric import Metric
 from headstart.records._base import JsonTable, VersionedRecord
 from headstart.records._client_result import Change
+from headstart.records._step_choice import ChosenSteps
 
 
 class PersonalResult(VersionedRecord):
@@ -22,6 +23,8 @@ class PersonalResult(VersionedRecord):
     site: str | None = None
     """The name of a federation's site, which made its model itself."""
     steps: int
+    chosen: ChosenSteps | None = None
+    """Why that many steps; None if the number was given."""
     train_examples: int
     test_examples: int
     metric: Metric
@@ -36,9 +39,10 @@ class PersonalResult(VersionedRecord):
         return self.scores[self.metric.name]
 
     def __str__(self) -> str:
-        """The primary metric before and after, in one line."""
+        """The primary metric before and after, and why that many steps."""
         before, after = (self.metric.text(v) for v in (self.primary.before, self.primary.after))
-        return f"{self.metric.word} on these: {before} before, {after} after {self.steps} steps"
+        text = f"{self.metric.word} on these: {before} before, {after} after {self.steps} steps"
+        return text if self.chosen is None else f"{self.chosen}\n{text}"
 
     @model_validator(mode="before")
     @classmethod
@@ -56,7 +60,7 @@ class PersonalResult(VersionedRecord):
     def _spread_scores(self, handler: SerializerFunctionWrapHandler) -> JsonTable:
         table: JsonTable = handler(self)
         scores, model = table.pop("scores"), table.pop("model")
-        for name in ("data", "client", "site"):
+        for name in ("data", "client", "site", "chosen"):
             if table[name] is None:
                 del table[name]
         for name, change in scores.items():

@@ -6,10 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headstart._metric import ACCURACY
+from headstart._metric import ACCURACY, DASH
 from headstart.records._base import Record, VersionedRecord
 from headstart.records._evaluation import AdaptOn
 from headstart.records._scores import KNOWN, NEW, AdaptationCurves, ScoredRecord
+from headstart.records._statistics import Statistic
+from headstart.records._step_choice import ShotScores, StepChoices
 
 SMALLER_STEPS = "the steps may be too large: lower algorithm.local_lr or algorithm.inner_lr"
 """The advice for a run that failed."""
@@ -51,7 +53,7 @@ class HostFacts(Record):
 class RunSummary(ScoredRecord, VersionedRecord):
     """A finished run in numbers; prints as a few readable lines."""
 
-    AFTER_SCORES: ClassVar[tuple[str, ...]] = ("adaptation", "host")
+    AFTER_SCORES: ClassVar[tuple[str, ...]] = ("adaptation", "choice", "shots", "host")
 
     algorithm: str
     label: str = ""
@@ -80,6 +82,15 @@ class RunSummary(ScoredRecord, VersionedRecord):
     failures: tuple[str, ...] = ()
     """Why the model is useless although its numbers are finite; empty if it is not."""
     adaptation: AdaptationCurves | None = None
+    rates: dict[str, tuple[float, ...]] | None = None
+    """How far an adaptation step moves each array of the model, if that was learned.
+
+    The geometric mean of the array's rates, for every step that has rates of its own.
+    """
+    choice: StepChoices | None = None
+    """With numbers of steps that clients chose by cross-validation, if they did."""
+    shots: tuple[ShotScores, ...] | None = None
+    """After adaptation to a few examples, if it was measured."""
     host: HostFacts = HostFacts()
 
     @property
@@ -95,6 +106,8 @@ class RunSummary(ScoredRecord, VersionedRecord):
             f"(evaluation {self.evaluation_seconds:.1f} s)",
             *self._primary_lines(),
             *self._other_lines(),
+            *self._choice_lines(),
+            *self._shots_lines(),
         ]
         if self.warning:
             lines.append(f"  warning: {self.warning}")
@@ -134,6 +147,40 @@ class RunSummary(ScoredRecord, VersionedRecord):
             lines.append(f"  {metric.word}: {', '.join(texts)}")
         return lines
 
+    def _choice_lines(self) -> list[str]:
+        """What own numbers of steps change, in one line."""
+        if self.choice is None:
+            return []
+        texts = [
+            f"{group} {self.metric.text(part.metric.mean)} (worse off beyond chance "
+            f"{_percent(part.chosen.beyond_chance)}, else {_percent(part.fixed.beyond_chance)})"
+            for group, part in self.choice.groups.items()
+        ]
+        return [f"  with own choice of steps: {', '.join(texts)}"]
+
+    def _shots_lines(self) -> list[str]:
+        """A line for each group: the metric by the number of own examples."""
+        lines = []
+        for group in self.scores.groups if self.shots else ():
+            texts = [
+                f"{self.metric.text(point.mean)} with {examples}"
+                for examples, point in self.by_shots(group)
+            ]
+            lines.append(f"  {group} clients by number of own examples: {', '.join(texts)}")
+        return lines
+
+    def by_shots(self, group: str) -> list[tuple[str, Statistic]]:
+        """Return the primary metric of a group by the number of own examples, at last all."""
+        points = []
+        for each in self.shots or ():
+            curve = each.adaptation.groups[group]
+            mean, ci95 = (
+                curve.means[self.metric.name][self.adapt_steps],
+                curve.ci95[self.adapt_steps],
+            )
+            points.append((str(each.shots), Statistic(mean=mean, ci95=ci95)))
+        return [*points, ("all", self.scores.primary(group).after)]
+
     def _sampled(self, group: str) -> str:
         """How many clients of a group were evaluated, if not all."""
         if self.evaluated_clients is None:
@@ -145,3 +192,7 @@ class RunSummary(ScoredRecord, VersionedRecord):
         if self.engine == "flower":
             return f" ({evaluated} of {total} sites answered)"
         return f" ({evaluated:,} of {total:,} clients, drawn at random)"
+
+
+def _percent(share: float | None) -> str:
+    return DASH if share is None else f"{100 * share:.1f} %"

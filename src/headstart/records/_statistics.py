@@ -113,6 +113,20 @@ def half_width(values: Sequence[float] | np.ndarray) -> float | None:
     return float(t.ppf(0.5 + CONFIDENCE / 2, len(v) - 1) * np.std(v, ddof=1) / np.sqrt(len(v)))
 
 
+def worse_beyond_chance(better: int, worse: int) -> bool:
+    """Return whether an exact one-sided sign test at 2.5 % says that a model is worse.
+
+    Of the examples that two models answer differently, the second is worse on ``worse`` and better
+    on ``better``. If neither were better, worse ~ Binomial(better + worse, ½).
+
+    >>> worse_beyond_chance(better=0, worse=5), worse_beyond_chance(better=0, worse=6)
+    (False, True)
+    """
+    from scipy.stats import binom
+
+    return bool(binom.sf(worse - 1, better + worse, 0.5) <= (1 - CONFIDENCE) / 2)
+
+
 def over_seeds(values: Sequence[float | None]) -> Statistic:
     """Describe one value per seed; without a mean if one of them is missing.
 

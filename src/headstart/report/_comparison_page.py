@@ -27,6 +27,7 @@ from headstart.report._wording import (
     comparison_notes,
     failure_messages,
     format_difference,
+    mark_failed,
     plural,
     tail_name,
 )
@@ -103,9 +104,8 @@ def _method_cells(comparison: StoredComparison, method: StoredMethod, group: str
         key=lambda value: metric.gain(value, 0.0),
         default=None,
     )
-    label = row.label if row.seeds else f"{row.label} (diverged)"
     tail = metric.text(pair.after.tail(metric))
-    return [label, *format_before_after(metric, pair), tail, metric.text(worst)]
+    return [mark_failed(row), *format_before_after(metric, pair), tail, metric.text(worst)]
 
 
 def _verdict(comparison: StoredComparison, method: StoredMethod, group: str) -> str:

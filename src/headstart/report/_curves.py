@@ -30,6 +30,7 @@ UNIT_TITLES: dict[Unit, str] = {
     "gradient_evaluations": "gradient evaluations in training",
 }
 STEPS_TITLE = "adaptation steps on own data"
+SHOTS_TITLE = "own examples to adapt to"
 LOSS = Metric("loss", "lower")
 BRIEF_NAMES = {KNOWN: "in training", NEW: "joined later"}
 
@@ -73,6 +74,20 @@ def run_adaptation(run: StoredRun) -> list[Line]:
     styles = {g: replace(group_style(g), label=BRIEF_NAMES[g]) for g in GROUPS}
     lines = (_adaptation(styles[g], run.summary.adaptation, g, run.metric) for g in GROUPS)
     return [line for line in lines if line is not None]
+
+
+def run_shots(run: StoredRun) -> list[Line]:
+    """Return the metric against the number of own examples, with a band over clients."""
+    lines = []
+    for group in groups_of(run) if run.summary.shots else ():
+        counts, statistics = zip(*run.summary.by_shots(group), strict=True)
+        sizes = [client.train_examples for client in run.clients_of(group)]
+        # All examples: at their mean number, but to the right of every other point.
+        shown = max([sum(sizes) / max(1, len(sizes)), *(float(n) for n in counts[:-1])])
+        style = replace(group_style(group), label=BRIEF_NAMES[group])
+        x = [*(float(n) for n in counts[:-1]), shown]
+        lines.append(_line(style, x, statistics, run.metric))
+    return lines
 
 
 def run_loss(run: StoredRun, unit: Unit) -> list[Line]:

@@ -167,11 +167,14 @@ def _use_whole_ticks(drawn: DrawnAxis) -> None:
 
 
 def _use_log_scale(ax: Axes, name: str) -> None:
-    """Make an axis logarithmic, with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    """Make an axis logarithmic, with plain numbers; a short one also has 2 and 5 of a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax.set(**{f"{name}scale": "log"})
     drawn: DrawnAxis = getattr(ax, f"{name}axis")
+    low, high = getattr(ax, f"get_{name}lim")()
+    if high < 100 * low:
+        drawn.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     drawn.set_minor_formatter(NullFormatter())
 

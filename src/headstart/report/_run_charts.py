@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headstart.records import StoredRun
-from headstart.report._charts import Axis, Chart, Panel, View
+from headstart.report._charts import Axis, Chart, Line, Panel, View, shorten
 from headstart.report._client_panels import MOST_ROWS, histogram_panel, rows_panel, scatter_panel
 from headstart.report._curves import (
     LOSS,
+    SHOTS_TITLE,
     STEPS_TITLE,
     UNIT_TITLES,
     Unit,
@@ -18,10 +19,11 @@ from headstart.report._curves import (
     run_adaptation,
     run_learning,
     run_loss,
+    run_shots,
     run_stationarity,
 )
-from headstart.report._palette import SeriesStyle
-from headstart.report._wording import GROUP_NAMES
+from headstart.report._palette import SeriesStyle, method_styles
+from headstart.report._wording import GROUP_NAMES, plural
 
 
 def run_charts(run: StoredRun) -> list[Chart]:
@@ -29,6 +31,8 @@ def run_charts(run: StoredRun) -> list[Chart]:
     return [
         clients_chart(run),
         *adaptation_chart(run),
+        *rates_chart(run),
+        *shots_chart(run),
         learning_chart(run),
         *stationarity_chart(run),
     ]
@@ -76,6 +80,47 @@ def adaptation_chart(run: StoredRun) -> list[Chart]:
     )
     title = "How many adaptation steps a client needs"
     return [Chart("adaptation", title, caption, [View("", panels, "adaptation")], _legend(run))]
+
+
+def rates_chart(run: StoredRun) -> list[Chart]:
+    """Return which arrays of the model an adaptation step moves, if that was learned."""
+    rates = run.summary.rates
+    if not rates:
+        return []
+    names, count = list(rates), len(next(iter(rates.values())))
+    steps = [f"step {number}" for number in range(1, count)]
+    steps.append(f"step {count} and later" if steps else "every step")
+    lines = []
+    for step, style in enumerate(method_styles(steps, baseline=None).values()):
+        values = [rates[name][step] for name in names]
+        texts = [f"{name}: {value:.3g}" for name, value in zip(names, values, strict=True)]
+        lines.append(Line(style, range(len(names)), values, texts=texts))
+    x = Axis("array of the model, from the input to the output", names=tuple(map(shorten, names)))
+    panel = Panel(x, Axis("learned rate", log=True), lines)
+    caption = (
+        "The step size that training found for each array, instead of one α for all: how far an "
+        "adaptation step moves the array, for the same gradient. For rates per coordinate, their "
+        "geometric mean."
+    )
+    title, views = "Which layers clients move", [View("", [panel], "rates")]
+    return [Chart("rates", title, caption, views, [line.style for line in lines])]
+
+
+def shots_chart(run: StoredRun) -> list[Chart]:
+    """Return the metric against the number of own examples, if it was measured."""
+    lines = run_shots(run)
+    if not lines:
+        return []
+    x = Axis(SHOTS_TITLE, log=True)
+    panels = line_panels({"": lines}, x, run.metric.title, run.metric)
+    caption = (
+        f"Mean {run.metric.word} after {plural(run.summary.adapt_steps, 'adaptation step')} on the "
+        "first 1, 2, 5 … of a client's training examples in random order. A client with fewer "
+        "adapts to all it has. Last point: all examples, drawn at the mean number of training "
+        "examples. Band: 95 % confidence interval of the mean over clients."
+    )
+    title = "How many examples a client needs"
+    return [Chart("shots", title, caption, [View("", panels, "shots")], _legend(run))]
 
 
 def learning_chart(run: StoredRun) -> Chart:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from headstart._metric import Metric
+from headstart._metric import DASH, Metric
 from headstart.records import ADAPTED_ON_TEST, NEW, RunSummary, StoredRun
 from headstart.report._charts import add_warning
 from headstart.report._client_panels import rank_clients
@@ -20,6 +20,7 @@ from headstart.report._shared_parts import (
 from headstart.report._wording import (
     GROUP_NAMES,
     format_count,
+    format_interval,
     plural,
     run_headline,
     tail_name,
@@ -45,6 +46,7 @@ def run_page(run: StoredRun) -> Page:
                 [
                     metric_table(summary),
                     *other_metrics_table(summary),
+                    *choice_table(summary),
                     budget_table({summary.name: summary}),
                 ],
             ),
@@ -106,6 +108,40 @@ def other_metrics_table(summary: RunSummary) -> list[Table]:
     title, head = "Other metrics on held-out data", ["metric", "clients", "before", "after"]
     note = "Mean over the clients that define the metric."
     return [Table(title, head, rows, note, summary.adapt_on == "test")] if rows else []
+
+
+def choice_table(summary: RunSummary) -> list[Table]:
+    """Return what changes if every client chooses its own number of steps, if that was measured."""
+    if summary.choice is None:
+        return []
+    metric, most = summary.metric, summary.choice.most_steps
+    rows = []
+    for group, part in summary.choice.groups.items():
+        fixed = summary.scores.primary(group).after
+        rows += [
+            [GROUP_NAMES[group], f"{most} for all", format_interval(metric, fixed),
+             *map(format_share, (part.fixed.lower, part.fixed.beyond_chance))],
+            ["", f"own choice, mean {part.mean_steps:.1f}", format_interval(metric, part.metric),
+             *map(format_share, (part.chosen.lower, part.chosen.beyond_chance))],
+        ]  # fmt: skip
+    note = (
+        f"Own choice: each client keeps {most} unless cross-validation on its training examples "
+        "speaks against it; then it takes fewer, or none. Worse off: compared with the shared "
+        "model on the same held-out examples; beyond chance: by an exact sign test, one-sided at "
+        "2.5 %."
+    )
+    head = ["", "adaptation steps", metric.word, "worse off", "beyond chance"]
+    title = "Clients that choose their number of steps"
+    return [Table(title, head, rows, note, summary.adapt_on == "test")]
+
+
+def format_share(share: float | None) -> str:
+    """Return a share in percent, or a dash.
+
+    >>> format_share(0.025), format_share(None)
+    ('2.5 %', '–')
+    """
+    return DASH if share is None else f"{100 * share:.1f} %"
 
 
 def worst_clients_tables(run: StoredRun) -> list[Table]:

@@ -13,6 +13,7 @@ from headstart.report._wording import (
     failure_messages,
     format_count,
     format_difference,
+    mark_failed,
     plural,
     tail_name,
 )
@@ -69,8 +70,7 @@ def _cells(
     if group in row.groups:
         pair = comparison.primary(row, group)
         means = [text.replace(" %", "") for text in format_before_after(comparison.metric, pair)]
-    label = row.label if row.seeds else f"{row.label} (diverged)"
-    said_once = [label, format_count(row.gradient_evaluations)] if first else ["", ""]
+    said_once = [mark_failed(row), format_count(row.gradient_evaluations)] if first else ["", ""]
     return [said_once[0], group, *means, *_difference(comparison, row, group), said_once[1]]
 
 

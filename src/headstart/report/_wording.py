@@ -159,6 +159,13 @@ def _when(record: ComparisonRecord) -> str:
     return f"after {plural(record.adapt_steps, 'adaptation step')}"
 
 
+def mark_failed(row: ComparisonRow) -> str:
+    """Return the method's label, marked if runs of it diverged or ended with a useless model."""
+    if not row.seeds:
+        return f"{row.label} (diverged)"
+    return f"{row.label} (failed)" if row.failed else row.label
+
+
 def failure_messages(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return every run without numbers, or with useless ones, and the reason."""
     return [

@@ -29,10 +29,11 @@ SIZES = SiteSizes(train_examples=3, test_examples=2, classes=1)
 ORDER = Order(
     assignment=Assignment(
         run="a1", client=0, known=True, seed=3, model={"name": "mlp", "hidden": (5,)},
-        algorithm={"name": "é"}, aggregation={}, parts={}, objective={}, example_schema={},
+        algorithm={"name": "é", "longest": float("inf")}, aggregation={}, parts={}, objective={},
+        example_schema={},
     ),
     round=3, content="state", train=True, keep_steps=None,
-    scoring=Scoring(steps=(0, 2), most_steps=2, adapt_on="train"),
+    scoring=Scoring(steps=(0, 2), most_steps=2, adapt_on="train", choose_at_most=1),
 )  # fmt: skip
 ANSWER = Answer(
     round=3,
@@ -75,7 +76,7 @@ def test_nothing_pickled_is_sent_or_read() -> None:
 
 def test_another_protocol_is_named_with_what_to_do() -> None:
     content = RawMessage("order", {"unknown": 1}, protocol="2").to_bytes()
-    with pytest.raises(ConfigError, match=r"protocol 2, .* 3; install the same version"):
+    with pytest.raises(ConfigError, match=r"protocol 2, .* 4; install the same version"):
         decode(content, ORDER_BOUNDS, Order)
 
 

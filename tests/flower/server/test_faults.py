@@ -285,8 +285,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path: Path
 
 
 def test_a_run_of_version_0_1_is_resumed(tmp_path: Path) -> None:
-    """Its records and events state no format."""
-    plan = experiment(**ALL)
+    """Its records and events state no format, and its tables no norm for clipping."""
+    plan = experiment(**ALL, algorithm={"max_gradient_norm": float("inf")})
     grid = federation_in(tmp_path / "f", plan)
     with pytest.raises(Killed):
         conduct(DyingGrid(grid, after=2), tmp_path / "f", tmp_path / "run")
@@ -300,6 +300,9 @@ def test_a_run_of_version_0_1_is_resumed(tmp_path: Path) -> None:
     ]
     text = "".join(json.dumps(event) + "\n" for event in old)
     (tmp_path / "run/rounds.jsonl").write_text(text)
+    for table in (tmp_path / "f/experiment.toml", tmp_path / "run/config.toml"):
+        assert "max_gradient_norm = inf\n" in table.read_text()
+        table.write_text(table.read_text().replace("max_gradient_norm = inf\n", ""))
     conduct(grid, tmp_path / "f", tmp_path / "run", resume=True)
     events = [event for _, event in follow_events(tmp_path / "run/rounds.jsonl", 0)]
     assert [e.round for e in events if isinstance(e, RunStarted)] == [0, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +37,7 @@ DEFAULT: dict[str, Any] = {
         "inner_lr": 0.4,
         "local_lr": 0.1,
         "local_steps": 40,
+        "max_gradient_norm": math.inf,
     },
     "evaluation": {"every": 5, "adapt_steps": 3},
 }

@@ -10,15 +10,15 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, NonNegativeInt
-from pydantic_core import to_jsonable_python
 
+from headstart.options import to_json
 from headstart.records._evaluation import AdaptOn
 from headstart.records._federation_events import SiteScores, SiteSizes
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Increases when orders, answers or their encoding change; server and sites must agree."""
 
-OptionTable = Annotated[dict[str, JsonValue], BeforeValidator(to_jsonable_python)]
+OptionTable = Annotated[dict[str, JsonValue], BeforeValidator(to_json)]
 """A table of an experiment file; which keys it has depends on the model, algorithm … it names."""
 
 
@@ -66,6 +66,8 @@ class Scoring(_Strict):
     most_steps: NonNegativeInt
     """The most steps any evaluation of the run scores: one compiled program serves all."""
     adapt_on: AdaptOn
+    choose_at_most: NonNegativeInt | None
+    """Choose a number of steps by cross-validation, at most this; None: choose nothing."""
 
 
 class Order(WireMessage):
@@ -79,7 +81,8 @@ class Order(WireMessage):
     train: bool
     scoring: Scoring | None
     keep_steps: NonNegativeInt | None
-    """Store the start, and the site's own model after this many steps; None: store nothing."""
+    """Store the start, and the site's own model after this many steps, or after as many as it
+    chose; None: store nothing."""
 
 
 class TrainingReport(_Strict):

@@ -18,7 +18,7 @@ from headstart.errors import CheckpointError, DataError
 from headstart.flower.protocol._encoding import Bounds, decode
 from headstart.flower.protocol._messages import Answer, TrainingReport
 from headstart.flower.server._session import Session, Update
-from headstart.records._federation_events import SiteScores, SiteSizes
+from headstart.records._federation_events import SiteChoice, SiteScores, SiteSizes
 from headstart.records._tensor_files import restore
 from headstart.trees import Tree, add, all_finite, norm, scale
 
@@ -114,6 +114,8 @@ class AnswerChecks:
         self.session.objective.check_sums(sums[:, 1:-1], count)
         if (loss < 0).any() or (loss > LARGEST_LOSS).any():
             raise DataError(f"sends a sum of losses that cannot be right: {loss.max():.3g}")
+        if answer.scores.choice is not None:
+            self._check_choice(answer.scores.choice, count)
         return answer.scores
 
     def has_diverged(self, scores: SiteScores) -> bool:
@@ -153,6 +155,15 @@ class AnswerChecks:
         )
         if not possible:
             raise DataError(f"states sizes no site can have: {sizes}")
+
+    def _check_choice(self, choice: SiteChoice, count: int) -> None:
+        """Check steps and counts; a site without a choice leaves the run without that summary."""
+        most = self.session.experiment.evaluation.adapt_steps
+        if choice.steps > most or max(sum(choice.fixed), sum(choice.chosen)) > count:
+            raise DataError(
+                f"claims a choice that cannot be right for at most {most} steps and {count} "
+                f"held-out examples: {choice}"
+            )
 
     def _check_part_weights(self, report: TrainingReport) -> None:
         weights, names = report.part_weights, self.reply_shapes["parts"]

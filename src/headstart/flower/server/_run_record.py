@@ -17,6 +17,7 @@ from flwr.common.logger import log
 
 from headstart._atomic_files import append_line, write_text
 from headstart._experiments import PersonalModel
+from headstart._experiments.choice_results import add_choices, summarize_choices
 from headstart._experiments.results import (
     adaptation_curves,
     client_results,
@@ -28,6 +29,7 @@ from headstart._experiments.results import (
 )
 from headstart._simulation.scoring import Scores
 from headstart._simulation.simulation import LOSS
+from headstart._simulation.step_choice import Choices
 from headstart.errors import CheckpointError, ConfigError
 from headstart.flower._federation_errors import SupersededError
 from headstart.flower.server._exchange import Exchange
@@ -199,8 +201,10 @@ class RunRecord:
         params = merge_frozen(session.algorithm.model(session.state), session.parts)
         model = PersonalModel(params, session.model, session.schema, session.experiment.objective)
         model.save(self.folder.model_file, algorithm=session.algorithm.name)
-        clients = client_results(scores, session.roster, steps)
-        self.folder.write_results(self._summary(scores), clients)
+        clients, choices = client_results(scores, session.roster, steps), session.choices(self.last)
+        if choices is not None:
+            clients = add_choices(clients, choices)
+        self.folder.write_results(self._summary(scores, choices), clients)
         self.say(RunFinished())
 
     def say(self, event: FederationEvent) -> None:
@@ -243,11 +247,10 @@ class RunRecord:
         self.seconds, self.gradients = checkpoint.seconds, progress.gradients
         self.bytes, self.last = progress.traffic, dict(progress.last)
 
-    def _summary(self, scores: Scores) -> RunSummary:
+    def _summary(self, scores: Scores, choices: Choices | None) -> RunSummary:
         session, options = self.session, self.session.experiment.evaluation
         roster, steps = session.roster, options.adapt_steps
         present = roster.present(scores.clients.tolist())
-        first = self.evaluations[0] if self.evaluations else None
         return RunSummary(
             algorithm=session.algorithm.name,
             label=session.experiment.label,
@@ -269,9 +272,10 @@ class RunRecord:
             adapt_steps=steps,
             adapt_on=options.adapt_on,
             warning=ADAPTED_ON_TEST if options.adapt_on == "test" else None,
-            failures=find_failures(scores, present, steps, first),
+            failures=find_failures(scores, present, steps, self.evaluations),
             scores=summarize_scores(scores, present, steps),
             adaptation=adaptation_curves(scores, present),
+            choice=None if choices is None else summarize_choices(scores, choices, present, steps),
             host=host_facts(),
         )
 

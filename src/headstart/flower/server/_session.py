@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart._experiments.configuration import Experiment, read_toml
+from headstart._experiments.configuration import Experiment, read_toml, upgrade_stored_table
 from headstart._keys import Keys
 from headstart._simulation.sampling import choose_clients, count_active_clients
 from headstart._simulation.scoring import Scores, scores_from_sums
+from headstart._simulation.step_choice import Choices
 from headstart.algorithms._cohort import build_cohort
 from headstart.algorithms._contract import Info, Reply, Sent
 from headstart.data._schema import Schema
@@ -64,7 +65,7 @@ class Session:
     def from_folder(cls, folder: Path, run: str) -> Session:
         """Read a federation's folder, as ``headstart federate init`` writes it."""
         federation = FederationConfig.read(folder / "federation.toml")
-        table = read_toml(folder / "experiment.toml")
+        table = upgrade_stored_table(read_toml(folder / "experiment.toml"))
         # Sites with their own data: the table names their folders in place of a source.
         table.setdefault("data", {"path": str(folder.absolute() / "sites")})
         schema = Schema.from_table(json.loads((folder / "schema.json").read_text(encoding="utf-8")))
@@ -114,7 +115,12 @@ class Session:
         """Return what one site is asked to do."""
         options = self.experiment.evaluation
         needs_state = bool(steps) or keep
-        scoring = Scoring(steps=tuple(steps), most_steps=self.most_steps, adapt_on=options.adapt_on)
+        scoring = Scoring(
+            steps=tuple(steps),
+            most_steps=self.most_steps,
+            adapt_on=options.adapt_on,
+            choose_at_most=options.adapt_steps if keep and options.compares_steps else None,
+        )
         return Order(
             assignment=self._assignment(client),
             round=self.round,
@@ -160,6 +166,22 @@ class Session:
         self.state, self.reported = self.algorithm.server_update(self.state, cohort, key)
         self.round += 1
         return float(np.mean([update.loss for update in ordered]))
+
+    def choices(self, answers: Mapping[int, SiteScores]) -> Choices | None:
+        """Return the sites' choices of steps; None unless all of them chose.
+
+        A run that an earlier version finished, and that is distributed again, has none.
+        """
+        choices = {client: answers[client].choice for client in sorted(answers)}
+        made = [choice for choice in choices.values() if choice is not None]
+        if len(made) < len(choices) or not made:
+            return None
+        return Choices(
+            np.array(list(choices)),
+            np.array([choice.steps for choice in made]),
+            np.array([choice.fixed for choice in made]),
+            np.array([choice.chosen for choice in made]),
+        )
 
     def scores(self, sums: Mapping[int, SiteScores], steps: Sequence[int]) -> Scores:
         """Return the sites' scores after each number of steps, from their sums."""

@@ -32,12 +32,15 @@ class KeptStart:
     round: int
     steps: int
     """Adaptation steps of the run's evaluations."""
+    chooses: bool = True
+    """Whether the site chooses its own number of steps, at most ``steps``."""
 
     def write(self) -> None:
         """Write the file."""
         header = self.assignment.model_dump(mode="json") | {
             "round": self.round,
             "steps": self.steps,
+            "chooses": self.chooses,
         }
         content = named_arrays({"state": self.state, "memory": self.memory})
         write_checked(self.path, content, header, START_FORMAT)
@@ -69,7 +72,13 @@ class KeptStart:
 
         kept = restore(jax.eval_shape(start), tensors, path)
         return cls(
-            path, assignment, kept["state"], kept["memory"], header["round"], header["steps"]
+            path,
+            assignment,
+            kept["state"],
+            kept["memory"],
+            header["round"],
+            header["steps"],
+            header.get("chooses", True),
         )
 
 

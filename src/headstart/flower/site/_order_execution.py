@@ -16,6 +16,7 @@ import numpy as np
 
 from headstart._experiments import PersonalModel
 from headstart._simulation.scoring import score_client
+from headstart._simulation.step_choice import Comparison, StepSums, compare_client, make_choices
 from headstart.algorithms._cohort import pack_update, reply_arrays
 from headstart.algorithms._contract import Algorithm, Info, Memory, Reply, State, Task
 from headstart.errors import CheckpointError, DataError, DivergedError
@@ -36,7 +37,7 @@ from headstart.flower.site._site_memory import SiteMemory
 from headstart.flower.site._site_setup import SiteSetup
 from headstart.machine import use_compilation_cache
 from headstart.parts import merge_frozen
-from headstart.records._federation_events import SiteScores, SiteSizes
+from headstart.records._federation_events import SiteChoice, SiteScores, SiteSizes
 from headstart.records._tensor_files import named_arrays, restore
 from headstart.trees import Tree, all_finite
 
@@ -106,7 +107,7 @@ class _Execution:
         order = self.order
         scores = None if order.scoring is None else self.score(order.scoring)
         if order.keep_steps is not None:
-            self.keep(order.keep_steps)
+            self.keep(order.keep_steps, None if scores is None else scores.choice)
         report, update = self.train() if order.train else (None, {})
         return Answer(
             round=order.round, sizes=self.sizes, scores=scores, training=report, tensors=update
@@ -148,13 +149,36 @@ class _Execution:
         sums = np.asarray(table, float)
         bad = ~np.isfinite(sums).all(axis=1)
         sums[bad], sums[bad, -1] = 0.0, 1.0
-        return SiteScores(sums=tuple(map(tuple, sums.tolist())))
+        most = scoring.choose_at_most
+        choice = None if most is None else self.choose(most)
+        return SiteScores(sums=tuple(map(tuple, sums.tolist())), choice=choice)
 
-    def keep(self, steps: int) -> None:
+    def choose(self, most: int) -> SiteChoice:
+        """Choose the number of adaptation steps by cross-validation within the training examples.
+
+        Two counts for two numbers of steps leave the site: held-out examples that its model answers
+        better, and worse, than the shared one.
+        """
+        key = self.setup.keys.adaptation(self.assignment.client)
+        table = _compare(
+            self.setup.algorithm, self._state(), self._memory_now(), self.task, self.held_out, key,
+            most=most,
+        )  # fmt: skip
+        comparison = Comparison(*(StepSums.from_table(part[None]) for part in np.asarray(table)))
+        client, count = np.array([self.assignment.client]), np.array([self.sizes.train_examples])
+        choices = make_choices(comparison, client, count)
+        return SiteChoice(
+            steps=int(choices.steps[0]),
+            fixed=tuple(choices.fixed[0].tolist()),
+            chosen=tuple(choices.chosen[0].tolist()),
+        )
+
+    def keep(self, most: int, choice: SiteChoice | None) -> None:
         """Store the start, to adapt from it again later, and the site's own model."""
         setup, state, memory = self.setup, self._state(), self._memory_now()
-        path = self.folder / START_FILE
-        KeptStart(path, self.assignment, state, memory, self.order.round, steps).write()
+        path, chooses = self.folder / START_FILE, choice is not None
+        KeptStart(path, self.assignment, state, memory, self.order.round, most, chooses).write()
+        steps = most if choice is None else choice.steps
         key = setup.keys.adaptation(self.assignment.client)
         personal = _personalize(setup.algorithm, state, memory, self.task, key, steps)
         params = merge_frozen(personal, setup.parts)
@@ -207,6 +231,14 @@ def _scores(
     wanted: Any, *, most: int,
 ) -> Any:  # fmt: skip
     return score_client(algorithm, state, memory, task, held_out, key, wanted, most=most)
+
+
+@partial(jax.jit, static_argnames=("most",))
+def _compare(
+    algorithm: Algorithm, state: State, memory: Memory, task: Task, held_out: Task, key: Any, *,
+    most: int,
+) -> Any:  # fmt: skip
+    return compare_client(algorithm, state, memory, task, held_out, key, most=most)
 
 
 @jax.jit

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from headstart._experiments.adaptation import choose_for_task
 from headstart._experiments.finished_run import PersonalModel
 from headstart._experiments.personalization import primary_metric, score_change
 from headstart.algorithms._contract import Task
@@ -36,8 +37,7 @@ def personalize_site(
     if data is not None:
         config = replace(config, data=str(data.absolute()))
     start = KeptStart.newest(config, run)
-    steps = start.steps if steps is None else steps
-    require_at_least(0, **{"--steps": steps})
+    require_at_least(0, **{"--steps": steps or 0})
     model_file = out or start.path.with_name(PERSONAL_FILE)
     if model_file.suffix != ".safetensors":
         raise OutputError(f"--out {model_file} must end in .safetensors")
@@ -48,6 +48,12 @@ def personalize_site(
     task = Task(setup.objective, examples, jnp.int32(0), jnp.int32(count), count, setup.parts)
     key = setup.keys.adaptation(start.assignment.client)
     personalize = jax.jit(setup.algorithm.personalize)
+    chosen = None
+    if steps is None and start.steps > 0 and start.chooses:
+        common = (setup.algorithm, setup.objective, start.state, start.memory, task, key)
+        chosen = choose_for_task(*common, start.steps)
+        steps = chosen.steps
+    steps = start.steps if steps is None else steps
 
     def adapt(steps: int) -> PersonalModel:
         params = merge_frozen(personalize(start.state, start.memory, task, key, steps), setup.parts)
@@ -62,6 +68,7 @@ def personalize_site(
         site=config.name,
         run=start.assignment.run,
         steps=steps,
+        chosen=chosen,
         train_examples=count,
         test_examples=len(own.y_test),
         metric=primary_metric(after),

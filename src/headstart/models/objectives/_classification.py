@@ -197,6 +197,10 @@ class Classification(Objective):
         """Return −log p(y) of every label."""
         return optax.softmax_cross_entropy_with_integer_labels(outputs, y)
 
+    def outcome(self, outputs: Array, y: Array) -> Float[Array, " batch"]:
+        """Return 1 where the answer is correct, else 0; the mean over a sequence."""
+        return Accuracy().statistics(outputs, y)[:, 0]
+
     def available(self) -> Sequence[Measure]:
         """Return the metrics, accuracy first."""
         return (Accuracy(), BalancedAccuracy(), MacroF1(), AUC(), CalibrationError())

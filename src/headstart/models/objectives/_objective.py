@@ -58,11 +58,13 @@ class DataSchema(Examples, Protocol):
 
 
 class Score(NamedTuple):
-    """Per example: its loss, its statistics for the metrics, whether its outputs are finite."""
+    """Per example: loss, statistics for the metrics, whether outputs are finite, and outcome."""
 
     loss: Float[Array, " batch"]
     statistics: Float[Array, "batch width"]
     finite: Bool[Array, " batch"]
+    outcome: Float[Array, " batch"]
+    """How well the example was answered; higher is better."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,19 @@ class Objective(ABC):
         losses = self._label_losses(outputs, y)
         finite = per_example(jnp.all, jnp.isfinite(outputs))
         statistics = jnp.where(finite[:, None], self.statistics(outputs, y), 0.0)
-        return Score(per_example(jnp.mean, losses), statistics.astype(losses.dtype), finite)
+        return Score(
+            per_example(jnp.mean, losses),
+            statistics.astype(losses.dtype),
+            finite,
+            self.outcome(outputs, y),
+        )
+
+    def outcome(self, outputs: Array, y: Array) -> Float[Array, " batch"]:
+        """Return how well each example is answered; by default minus its loss.
+
+        Two models are compared example by example: the one with the higher outcome is better there.
+        """
+        return -per_example(jnp.mean, self._label_losses(outputs, y))
 
     def statistics(self, outputs: Array, y: Array) -> Float[Array, "batch width"]:
         """Return the statistics of all measures, side by side."""
