@@ -50,7 +50,7 @@ test-data: .venv/.dev  ## tests on the real data files in the folder HEADSTART_D
 	$(BIN)/python -m pytest -m data
 
 mutants: .venv/.dev  ## do the core's tests notice small changes? MUTANTS=--all for every one
-	$(BIN)/python -m tools.mutants $(MUTANTS)
+	$(BIN)/python -m tools.mutants --jobs $(WORKERS) $(MUTANTS)
 
 release-check: .venv/.dev  ## build wheel and sdist, install the wheel alone, run the demo from it
 	$(BIN)/python -m tools.release_check

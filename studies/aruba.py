@@ -15,7 +15,7 @@ from studies.seed_statistics import (
     mean,
     records_of_cell,
 )
-from studies.settings import METHODS, algorithm
+from studies.settings import METHODS, PLAIN, algorithm
 from studies.study import Claim, Piece, Record, Section
 from studies.table1 import ROWS, Table1
 from studies.table1 import setting as table_setting
@@ -35,7 +35,7 @@ def _averaging_contender(method: str) -> Contender:
     return Contender(method, METHODS[method], algorithm(method, **COMMON), STEPS)
 
 
-ARUBA = Contender("aruba", "FedAvg + ARUBA", {"name": "aruba", **COMMON}, RATES)
+ARUBA = Contender("aruba", "FedAvg + ARUBA", {"name": "aruba", **PLAIN, **COMMON}, RATES)
 CONTENDERS = [
     _averaging_contender("fedavg"),
     _averaging_contender("first-order"),
@@ -50,7 +50,7 @@ def tune_plus(done: Sequence[Record], count: int | None = None) -> Contender | N
     if best is None:
         return None
     tries = [{**best, "plus": c} for c in PLUS]
-    name = {"name": "aruba", **COMMON}
+    name = {"name": "aruba", **PLAIN, **COMMON}
     return Contender("aruba-plus", "FedAvg + ARUBA++", name, tries, measured_after=PLUS_STEPS)
 
 

@@ -11,6 +11,7 @@ from studies.generalized import Generalized
 from studies.natural_clients import NaturalClients
 from studies.study import Study
 from studies.table1 import Table1
+from studies.when_it_pays import WhenItPays
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -23,5 +24,6 @@ STUDIES: dict[str, Study] = {
         AlternativeReadings(),
         NaturalClients(),
         DiagnosisCheck(),
+        WhenItPays(),
     )
 }

@@ -69,7 +69,7 @@ def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> 
         "cell": piece.cell,
         "seed": piece.seed,
         "fingerprint": piece.fingerprint,
-        "config": experiment.to_table(),
+        "config": piece.table(),
     }
     if piece.diagnosed_against is not None:
         diagnosis = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
@@ -110,6 +110,18 @@ def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
         ],
         "host": host_facts().to_table(),
     }
+    if summary.shots is not None:
+        record["bytes"] = None if summary.bytes is None else summary.bytes.to_table()
+        record["shots"] = [
+            {
+                "shots": each.shots,
+                **{
+                    group: _round_floats(curve.means["accuracy"])
+                    for group, curve in each.adaptation.groups.items()
+                },
+            }
+            for each in summary.shots
+        ]
     if piece.on_test:
         again = score_again(piece.experiment, run, data, adapt_on="test")
         record["known_adapted_on_test"] = _round_floats(again.groups["known"].means["accuracy"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 METHODS: dict[str, str] = {
@@ -15,7 +16,11 @@ METHODS: dict[str, str] = {
 NETWORK: dict[str, Any] = {"name": "mlp", "hidden": [80, 60], "activation": "elu"}
 
 
+PLAIN: dict[str, Any] = {"max_gradient_norm": inf}
+"""The papers' steps: never clipped."""
+
+
 def algorithm(method: str, **options: Any) -> dict[str, Any]:
-    """Return an ``[algorithm]`` table."""
+    """Return an ``[algorithm]`` table with the papers' plain steps."""
     name = {"name": "fedavg"} if method == "fedavg" else {"name": "per-fedavg", "method": method}
-    return {**name, **options}
+    return {**name, **PLAIN, **options}

@@ -42,7 +42,9 @@ def shrink(table: dict[str, Any]) -> dict[str, Any]:
 def is_small(record: Record) -> bool:
     """Return whether a result comes from a small version."""
     config = record["config"]
-    return config["data"].get("source") == "digits" and config["rounds"] == ROUNDS
+    hidden = config.get("model", {}).get("hidden", HIDDEN)
+    few = config["rounds"] == ROUNDS and list(hidden) == HIDDEN
+    return few and config["data"].get("source") == "digits"
 
 
 def _digits(data: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +59,8 @@ def _digits(data: dict[str, Any]) -> dict[str, Any]:
         chosen["different"] = data.get("different", False)
     if partition == "dirichlet":
         chosen |= {"alpha": data.get("alpha", 0.5), "examples": 100}
-    if natural:
+    if natural or "new_clients" in data:
         chosen["new_clients"] = 2
+    if "own_labels" in data:
+        chosen["own_labels"] = data["own_labels"]
     return chosen

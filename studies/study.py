@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headstart._experiments.configuration import Experiment
+from headstart._experiments.configuration import LATER_OPTIONS, Experiment
+from headstart.records._base import JsonTable
 from headstart.report import Panel
 
-ADDED_LATER = (("algorithm", "same_batch", False),)
-"""Options that stored results do not have yet, with the value that changes nothing."""
+ADDED_LATER: Mapping[str, object] = {"same_batch": False, **LATER_OPTIONS}
+"""Options of algorithms that older results do not have, with the value that changes nothing."""
 Record = Mapping[str, Any]
 """What is stored of a finished piece, see :func:`studies.runner.summarize_run`."""
 
@@ -42,14 +43,18 @@ class Piece:
         """Varies partition, initial model and every draw."""
         return self.experiment.seed
 
+    def table(self) -> JsonTable:
+        """Return the experiment for a stored result, without options that change nothing."""
+        table = self.experiment.to_table()
+        options = table["algorithm"].items()
+        kept = {name: value for name, value in options if ADDED_LATER.get(name, ...) != value}
+        return {**table, "algorithm": kept}
+
     @property
     def fingerprint(self) -> str:
         """What must agree for a stored result to count as this piece's."""
-        table = self.experiment.to_table()
+        table = self.table()
         del table["label"]
-        for section, option, value in ADDED_LATER:
-            if table[section].get(option) == value:
-                del table[section][option]
         parts = [table, self.on_test, self.each_client, self.tuning]
         if self.diagnosed_against is not None:
             parts.append(self.diagnosed_against.fingerprint())

@@ -32,6 +32,8 @@ MANY_STEPS = 50
 FOLDS = 4
 TEST_FRACTION = 0.2
 FEDERATED = ("per-fedavg", "fedavg")
+SHARED = ("local_steps", "batch_size", "inner_lr", "max_gradient_norm")
+"""Options of the plan that every method uses."""
 
 Options = dict[str, float]
 RATES, RATES_ALONE, ROUNDS_ALONE = (0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03, 0.1), (2, 8, 32, 128)
@@ -196,7 +198,7 @@ def build_simulation(
     data: FederatedDataset, plan: Experiment, way: str, options: Options, seed: int
 ) -> Simulation:
     """Build the plan with another method and options; all hospitals take part in every round."""
-    shared = {key: plan.algorithm[key] for key in ("local_steps", "batch_size", "inner_lr")}
+    shared = {key: plan.algorithm[key] for key in SHARED}
     own = dict(plan.algorithm) if way == "per-fedavg" else shared
     algorithm = build_algorithm({**own, **options, "name": way})
     return Simulation(data, plan.build_model(), algorithm, seed=seed)
