@@ -2,47 +2,48 @@
 
 Sixteen cells: eight data sets with two budgets of gradient evaluations each. In every cell two
 searches choose (a) the best FedAvg + update, of any number of local steps, and (b) what
-:func:`headstart._experiments.recommendation.recommend` recommends. Both have 18 candidates, less
-those of which one round is too dear, and the same budget, and use training data and validation
-clients alone. Both winners are then trained with seeds that no search used, and scored on new
-clients after three adaptation steps, paired by seed.
-
-    python -m studies.recommended                      all cells; resumes
-    python -m studies.recommended digits wisdm:1       some of them
-    python -m studies.recommended --show               the table
+:func:`headstart._experiments.recommendation.recommend` recommends. Both have the same number of
+candidates, less those of which one round is too dear, and the same budget, and use training data
+and validation clients alone. Both winners are then trained with seeds that no search used, and
+scored on new clients after three adaptation steps, paired by seed.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from headstart._atomic_files import write_text
-from headstart._experiments import results
-from headstart._experiments.configuration import Experiment, Table
+from headstart._experiments.configuration import Table
 from headstart._experiments.recommendation import (
     ADAM,
+    FULL,
     MEAN,
     all_candidates,
-    recommend,
+    describe_method,
 )
-from headstart._simulation.simulation import Simulation
-from headstart.records import paired_difference
+from studies.seed_statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Gap,
+    Mean,
+    gap,
+    markdown_table,
+    mean,
+    records_of_cell,
+)
 from studies.settings import NETWORK
+from studies.small_versions import make_piece
+from studies.study import Claim, MethodSearch, Piece, Record, Section
+from studies.tuning import TUNING_SEED
 
 STEPS = 3
-SEARCH_SEED = 1000
 FIRST_SEED = 10
 """Lower seeds served to choose the candidates, so no result uses them."""
-RESULTS = Path(__file__).parent / "results" / "recommended.jsonl"
-SIDES = ("fedavg", "recommended")
+BEHIND = 0.5
+"""Percentage points by which the recommended method may be behind and still count as level."""
+FEDAVG, RECOMMENDED, ON_BATCHES, PAPERS = "fedavg", "recommended", "fedavg-batches", "per-fedavg"
 
 
 @dataclass(frozen=True)
@@ -56,59 +57,77 @@ class Setting:
     participation: float
     batch_size: int
     budgets: tuple[int, int]
-    seeds: int = 5
+    seed_factor: int = 1
+    """How many times the requested seeds to run: few new clients need many seeds."""
     splits: int | None = None
     """Validation splits of the search: several where clients are few."""
     shots: int | None = None
-    more_sides: tuple[str, ...] = ()
-    """What is also run, beside the two sides of the comparison."""
+    sides: tuple[str, ...] = (FEDAVG, RECOMMENDED, ON_BATCHES)
+    metric: str = "accuracy"
 
-    def experiment(self, seed: int) -> Experiment:
-        """Return the experiment; its algorithm is only a placeholder."""
-        table = {
-            "data": dict(self.data), "model": dict(self.model), "seed": seed,
-            "participation": self.participation,
+    def table(self) -> dict[str, Any]:
+        """Return the experiment; its algorithm and rounds are placeholders."""
+        evaluation: dict[str, Any] = {"adapt_steps": STEPS, "max_clients": 200}
+        evaluation |= {"choose_steps": False}
+        if self.shots is not None:
+            evaluation["shots"] = [self.shots]
+        return {
+            "data": dict(self.data), "model": dict(self.model), "seed": TUNING_SEED,
+            "participation": self.participation, "evaluation": evaluation,
             "algorithm": {"name": "fedavg", "batch_size": self.batch_size},
-            "evaluation": {"adapt_steps": STEPS, "max_clients": 200},
         }  # fmt: skip
-        return Experiment.from_table(table)
+
+    def after_steps(self, record: Record) -> float:
+        """Return the metric of new clients after the adaptation steps; accuracy in percent."""
+        unit = 100 if self.metric == "accuracy" else 1
+        if self.shots is None:
+            return unit * record["new"][self.metric][STEPS]
+        return unit * record["shots"][0]["new"][STEPS]
 
 
 OWN = {"partition": "iid", "own_labels": True}
 RELU = {"name": "mlp", "hidden": [80, 60]}
 SETTINGS = [
     Setting("digits", "digits, own labels", {"source": "digits", **OWN, "clients": 20,
-            "new_clients": 4}, RELU, 0.5, 40, (3_200, 32_000), seeds=10, splits=3,
-            more_sides=("per-fedavg",)),
+            "new_clients": 4}, RELU, 0.5, 40, (3_200, 32_000), seed_factor=6, splits=3,
+            sides=(FEDAVG, RECOMMENDED, ON_BATCHES, PAPERS)),
     Setting("mnist-own", "MNIST, own labels", {"source": "mnist", **OWN, "clients": 600,
             "new_clients": 100}, RELU, 0.02, 40, (6_000, 60_000)),
     Setting("mnist-groups", "MNIST, class groups", {"source": "mnist", "partition": "class-groups",
-            "clients": 60, "new_clients": 10}, RELU, 0.2, 40, (1_000, 10_000), seeds=10),
+            "clients": 60, "new_clients": 10}, RELU, 0.2, 40, (1_000, 10_000), seed_factor=4),
     Setting("cifar10", "CIFAR-10, Dirichlet 0.1", {"source": "cifar10", "partition": "dirichlet",
             "clients": 72, "new_clients": 12, "alpha": 0.1, "examples": 500}, RELU, 0.15, 40,
             (3_000, 30_000)),
     Setting("writers", "QMNIST by writer, 5 shots", {"source": "qmnist-writers"}, NETWORK, 0.05, 20,
             (3_000, 30_000), shots=5),
     Setting("wisdm", "WISDM by person", {"source": "wisdm", "new_clients": 9}, RELU, 0.3, 16,
-            (3_000, 30_000), seeds=10, splits=3),
+            (3_000, 30_000), seed_factor=4, splits=3),
     Setting("shakespeare", "Shakespeare by role", {"source": "shakespeare", "new_clients": 89},
             {"name": "char-lstm", "hidden": 32}, 0.03, 8, (1_000, 5_000)),
     Setting("synthetic", "synthetic(1, 1)", {"source": "synthetic", "clients": 120,
-            "new_clients": 20, "examples": 50}, RELU, 0.1, 20, (3_000, 30_000), seeds=10),
+            "new_clients": 20, "examples": 50}, RELU, 0.1, 20, (3_000, 30_000), seed_factor=4),
 ]  # fmt: skip
+SINUSOID = Setting(
+    "sinusoid", "sinusoids, 10 shots", {"source": "sinusoid", "clients": 1100, "new_clients": 100},
+    {"name": "mlp", "hidden": [40, 40]}, 0.025, 10, (20_000, 200_000), shots=10, metric="rmse",
+)  # fmt: skip
+"""The classic check of few-shot regression, beside the sixteen cells."""
+CELLS = [(setting, budget) for setting in SETTINGS for budget in setting.budgets]
+ALL_CELLS = CELLS + [(SINUSOID, budget) for budget in SINUSOID.budgets]
 
 
 def baseline_candidates() -> list[Table]:
     """Return as many settings of FedAvg + update as there are candidates of a recommendation."""
     kinds = [
         *((ADAM, 0.01, tau, alpha) for tau in (1, 5, 20) for alpha in (0.03, 0.1, 0.3)),
+        *((ADAM, 0.01, tau, 0.01) for tau in (1, 5)),
         *((ADAM, 0.01, 50, alpha) for alpha in (0.1, 0.3)),
         *((ADAM, 0.0, 5, alpha) for alpha in (0.03, 0.1, 0.3)),
         *((MEAN, 0.0, tau, alpha) for tau in (5, 20) for alpha in (0.1, 0.3)),
     ]
     return [
-        {"name": "fedavg", **server, "local_lr": 0.5 if tau < 50 else 0.2, "weight_decay": decay,
-         "local_steps": tau, "inner_lr": alpha}
+        {"name": "fedavg", **server, **FULL, "local_lr": 0.5 if tau < 50 else 0.2,
+         "weight_decay": decay, "local_steps": tau, "inner_lr": alpha}
         for server, decay, tau, alpha in kinds
     ]  # fmt: skip
 
@@ -119,131 +138,222 @@ def papers_candidates() -> list[Table]:
         {"name": "per-fedavg", **MEAN, "method": method, "inner_steps": STEPS, "local_steps": 1,
          "inner_lr": alpha, "local_lr": beta}
         for method in ("exact", "first-order")
-        for alpha in (0.1, 0.3, 0.5)
-        for beta in (0.2, 0.5, 1.0)
+        for alpha in (0.03, 0.1, 0.3, 0.5, 1.0)
+        for beta in (0.5, 1.0)
     ]  # fmt: skip
 
 
 CANDIDATES = {
-    "fedavg": baseline_candidates(),
-    "recommended": all_candidates(STEPS),
-    "per-fedavg": papers_candidates(),
+    FEDAVG: baseline_candidates(),
+    RECOMMENDED: all_candidates(STEPS),
+    ON_BATCHES: [{**each, "full_batch_adaptation": False} for each in baseline_candidates()],
+    PAPERS: papers_candidates(),
 }
+LABELS = {
+    FEDAVG: "FedAvg + update",
+    RECOMMENDED: "recommended",
+    ON_BATCHES: "FedAvg + update on batches",
+    PAPERS: "Per-FedAvg as in the papers",
+}
+QUICK_CANDIDATES, QUICK_BUDGET = 3, 4_000
 
 
-def choose(setting: Setting, budget: int, side: str) -> dict[str, Any]:
-    """Search on training data; return the record with the chosen options."""
-    begin = time.perf_counter()
-    chosen = recommend(
-        setting.experiment(SEARCH_SEED), budget=budget, candidates=CANDIDATES[side],
-        goal="new", validation_splits=setting.splits, shots=setting.shots,
-        say=lambda line: print(f"  {line}", flush=True),
-    )  # fmt: skip
-    seen = chosen.winner.seen[-1]
-    return {
-        "algorithm": dict(chosen.experiment.algorithm),
-        "validation": seen.value,
-        "spent": chosen.search.spent,
-        "seconds": round(time.perf_counter() - begin, 1),
-    }
+def cell(setting: Setting, budget: int, side: str) -> str:
+    """Return the name of a cell.
+
+    >>> cell(SETTINGS[0], 3200, "fedavg")
+    'digits/3200/fedavg'
+    """
+    return f"{setting.key}/{budget}/{side}"
 
 
-def score(setting: Setting, budget: int, algorithm: Table, seed: int) -> dict[str, Any]:
-    """Train with the chosen options; return accuracies of known and new clients by steps."""
-    table = {**setting.experiment(seed).to_table(), "algorithm": dict(algorithm)}
-    experiment = Experiment.from_table(table)
-    data = experiment.build_data()
-    simulation = Simulation(
-        data, experiment.build_model(), experiment.build_algorithm(),
-        participation=experiment.participation, seed=seed, evaluate_at_most=200,
-    )  # fmt: skip
-    rounds = max(1, int(budget / simulation.gradient_evaluations(1)))
-    progress = simulation.advance(simulation.start(), rounds)
-    scores = simulation.evaluate(progress, list(range(STEPS + 1)), most=STEPS, shots=setting.shots)
-    rows = results.rows_by_group(scores, data)
-    return {
-        "rounds": rounds,
-        "gradients": simulation.gradient_evaluations(rounds),
-        "bytes": simulation.traffic.times(rounds * simulation.active).up,
-        **{group: np.mean(scores.primary[rows[group]], axis=0).tolist() for group in rows},
-    }
+class Recommended:
+    """The study."""
+
+    name = "recommended"
+    title = "The recommended method against the best FedAvg + update"
+    summary = "eight data sets, two budgets each; both sides searched on validation clients"
+    reads: Sequence[str] = ()
+
+    def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
+        """Return the searches, then their winners with every seed; quick: the first setting."""
+        pieces: list[Piece] = []
+        for setting, budget in ALL_CELLS[:1] if quick else ALL_CELLS:
+            for side in setting.sides:
+                pieces += _side_pieces(setting, budget, side, seeds, quick, done)
+        return pieces
+
+    def section(self, records: Sequence[Record]) -> Section:
+        """Show both sides of every cell, the difference, and what was chosen."""
+        text = TEXT.format(
+            count=len(CANDIDATES[FEDAVG]), table=_table(records),
+            batches=_other_table(records, ON_BATCHES), papers=_other_table(records, PAPERS),
+            sinusoid=_sinusoid_table(records), chosen=_chosen(records),
+        )  # fmt: skip
+        return Section(text, claims=_claims(records))
 
 
-def read() -> list[dict[str, Any]]:
-    """Return all stored records."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def keep(record: dict[str, Any]) -> None:
-    """Store one more record."""
-    lines = [json.dumps(each) for each in [*read(), record]]
-    write_text(RESULTS, "\n".join(lines) + "\n")
-
-
-def run_cell(setting: Setting, which: int) -> None:
-    """Do what is missing of a cell."""
-    budget = setting.budgets[which]
-    cell = f"{setting.key}:{which}"
-    for side in (*SIDES, *setting.more_sides):
-        done = [r for r in read() if r["cell"] == cell and r["side"] == side]
-        chosen = next((r for r in done if r["kind"] == "choice"), None)
-        if chosen is None:
-            print(f"{cell} {side}: search", flush=True)
-            chosen = {"cell": cell, "side": side, "kind": "choice", **choose(setting, budget, side)}
-            keep(chosen)
-        have = {r["seed"] for r in done if r["kind"] == "score"}
-        for seed in (
-            seed for seed in range(FIRST_SEED, FIRST_SEED + setting.seeds) if seed not in have
-        ):
-            outcome = score(setting, budget, chosen["algorithm"], seed)
-            keep({"cell": cell, "side": side, "kind": "score", "seed": seed, **outcome})
-            shown = ", ".join(f"{g} {100 * outcome[g][-1]:.1f}" for g in ("known", "new"))
-            print(f"{cell} {side} seed {seed}: {shown}", flush=True)
-
-
-def table(records: Sequence[dict[str, Any]]) -> str:
-    """Return the cells as a Markdown table: both sides, and the difference with its interval."""
-    lines = [
-        "| setting | gradients | best FedAvg + update | recommended | difference, new clients | |",
-        "| --- | --- | --- | --- | --- | --- |",
+def _side_pieces(
+    setting: Setting, budget: int, side: str, seeds: Sequence[int], quick: bool,
+    done: Sequence[Record],
+) -> list[Piece]:  # fmt: skip
+    name, candidates = cell(setting, budget, side), CANDIDATES[side]
+    if quick:
+        budget, candidates = QUICK_BUDGET, candidates[:QUICK_CANDIDATES]
+    plan = MethodSearch(candidates, budget, None if quick else setting.splits, setting.shots)
+    search = replace(make_piece(f"{name}/search", setting.table(), quick), search=plan)
+    found = next((r["chosen"] for r in done if r["fingerprint"] == search.fingerprint), None)
+    if found is None:
+        return [search]
+    chosen = {"algorithm": found["algorithm"], "rounds": found["rounds"], "label": LABELS[side]}
+    count = 1 if quick else setting.seed_factor
+    return [search] + [
+        make_piece(name, _scored_once({**setting.table(), **chosen, "seed": seed}), quick)
+        for seed in range(FIRST_SEED, FIRST_SEED + count * len(seeds))
     ]
-    for setting in SETTINGS:
-        for which, budget in enumerate(setting.budgets):
-            cell = f"{setting.key}:{which}"
-            new = {
-                side: {r["seed"]: 100 * r["new"][-1] for r in records
-                       if (r["cell"], r["side"], r["kind"]) == (cell, side, "score")}
-                for side in SIDES
-            }  # fmt: skip
-            shared = sorted(set(new["fedavg"]) & set(new["recommended"]))
-            if len(shared) < 2:
-                continue
-            theirs, ours = ([new[side][seed] for seed in shared] for side in SIDES)
-            gap = paired_difference(ours, theirs, "higher")
-            half = gap.ci95 or 0.0
-            mean = float(np.mean(ours) - np.mean(theirs))
-            verdict = "ahead" if mean > half else "behind" if mean < -0.5 else "level"
-            lines.append(
-                f"| {setting.title} | {budget:,} | {np.mean(theirs):.1f} | {np.mean(ours):.1f} | "
-                f"{mean:+.1f} ± {half:.1f} | {verdict} |"
-            )
+
+
+def _scored_once(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the experiment with evaluations at the start and the end alone."""
+    return {**table, "evaluation": {**table["evaluation"], "every": table["rounds"]}}
+
+
+TEXT = """\
+Two searches on training data and validation clients: over {count} settings of FedAvg + update (1 to
+50 local steps, Adam or plain averaging at the server, weight decay, four values of α), and over as
+many candidates of `headstart diagnose`, which are FedAvg and Per-FedAvg with learned rates. Both
+have the same budget, and on both sides an adaptation step uses all examples of a client. Accuracy
+of new clients after three steps in percent, paired by seed; no seed was used in a search. *Ahead*:
+the 95 % interval lies above 0. *Behind*: by more than half a point.
+
+{table}
+
+The literature's FedAvg + update adapts on batches. Searched alike, with the same candidates:
+
+{batches}
+
+The papers' Per-FedAvg, with one α, plain averaging at the server and adaptation on batches:
+
+{papers}
+
+Sinusoids (Finn, Abbeel, Levine 2017), the classic few-shot regression: root mean squared error of
+new clients after three steps on ten examples; lower is better.
+
+{sinusoid}
+
+What the searches chose:
+
+{chosen}
+"""
+
+
+def difference(
+    records: Sequence[Record], setting: Setting, budget: int, other: str = FEDAVG
+) -> Gap | None:
+    """Return the recommended method minus another side, on new clients."""
+    ours, theirs = (cell(setting, budget, side) for side in (RECOMMENDED, other))
+    return gap(records, ours, theirs, setting.after_steps)
+
+
+def differences(records: Sequence[Record], other: str = FEDAVG) -> dict[tuple[str, int], Gap]:
+    """Return the differences of the sixteen cells, as far as there are results."""
+    found = {
+        (setting.title, budget): difference(records, setting, budget, other)
+        for setting, budget in CELLS
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _table(records: Sequence[Record]) -> str:
+    head = ["setting", "gradients", "best FedAvg + update", "recommended", "difference", ""]
+    rows = []
+    for setting, budget in CELLS:
+        found = difference(records, setting, budget)
+        if found is not None:
+            sides = [_mean(records, setting, budget, side) for side in (FEDAVG, RECOMMENDED)]
+            rows.append([setting.title, f"{budget:,}", *sides, found, describe_gap(found)])
+    return markdown_table(head, rows)
+
+
+def _other_table(records: Sequence[Record], side: str) -> str:
+    rows = []
+    for setting, budget in CELLS:
+        found = difference(records, setting, budget, side)
+        if found is not None:
+            theirs = _mean(records, setting, budget, side)
+            rows.append([setting.title, f"{budget:,}", theirs, found, describe_gap(found)])
+    return markdown_table(["setting", "gradients", LABELS[side], "recommended minus it", ""], rows)
+
+
+def _sinusoid_table(records: Sequence[Record]) -> str:
+    sides = (FEDAVG, RECOMMENDED)
+    rows = [
+        [f"{budget:,}", *(_precise(_mean(records, SINUSOID, budget, side)) for side in sides)]
+        for budget in SINUSOID.budgets
+    ]
+    return markdown_table(["gradients", *(LABELS[side] for side in sides)], rows)
+
+
+def _precise(found: Mean | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found.mean:.2f}" + ("" if found.ci95 is None else f" ± {found.ci95:.2f}")
+
+
+def _mean(records: Sequence[Record], setting: Setting, budget: int, side: str) -> Mean | None:
+    return mean(records, cell(setting, budget, side), setting.after_steps)
+
+
+def _chosen(records: Sequence[Record]) -> str:
+    lines = []
+    for setting, budget in ALL_CELLS:
+        for side in setting.sides:
+            name = f"{cell(setting, budget, side)}/search"
+            for record in records_of_cell(records, name).values():
+                method = describe_method(record["chosen"]["algorithm"])
+                lines.append(f"- {setting.title}, {budget:,}, {LABELS[side]}: {method}")
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run the cells that are asked for, or show the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("cells", nargs="*", help="as in digits or wisdm:1; default: all")
-    parser.add_argument("--show", action="store_true", help="only print the table")
-    options = parser.parse_args()
-    for setting in () if options.show else SETTINGS:
-        for which in (0, 1):
-            names = (setting.key, f"{setting.key}:{which}")
-            if not options.cells or any(name in options.cells for name in names):
-                run_cell(setting, which)
-    print(table(read()))
+def describe_gap(found: Gap) -> str:
+    """Return ahead, level or behind.
+
+    >>> [describe_gap(Gap(values)) for values in ([1.0, 2.0, 1.5], [-1.0, 1.0], [-1.0])]
+    ['ahead', 'level', 'behind']
+    """
+    if found.above() == HOLDS and found.mean > 0:
+        return "ahead"
+    return "behind" if found.mean < -BEHIND else "level"
 
 
-if __name__ == "__main__":
-    main()
+def _claims(records: Sequence[Record]) -> list[Claim]:
+    """Return two claims for each kind of FedAvg + update."""
+    claims = []
+    for side, words in ((FEDAVG, "adapts on all examples"), (ON_BATCHES, "adapts on batches")):
+        gaps = differences(records, side)
+        if gaps:
+            claims += _two_claims(gaps, f"the best FedAvg + update that {words}")
+    return claims
+
+
+def _two_claims(gaps: Mapping[tuple[str, int], Gap], other: str) -> list[Claim]:
+    verdicts = [describe_gap(found) for found in gaps.values()]
+    ahead, behind = verdicts.count("ahead"), verdicts.count("behind")
+    rest = OPEN if len(verdicts) < len(CELLS) else None
+    evidence = [
+        f"{title}, {budget:,}: {found}, {describe_gap(found)}"
+        for (title, budget), found in gaps.items()
+    ]
+    count = f"ahead in {ahead} of {len(verdicts)} cells, behind in {behind}"
+    return [
+        Claim(
+            f"new clients are nowhere more than {BEHIND:g} points behind {other}",
+            FAILS if behind else rest or HOLDS,
+            evidence,
+        ),
+        Claim(
+            f"in at least half of the sixteen cells they are ahead of {other}",
+            HOLDS if 2 * ahead >= len(CELLS) else rest or FAILS,
+            [count],
+        ),
+    ]

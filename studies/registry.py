@@ -9,6 +9,7 @@ from studies.equal_cost import EqualCost
 from studies.first_version import FirstVersion
 from studies.generalized import Generalized
 from studies.natural_clients import NaturalClients
+from studies.recommended import Recommended
 from studies.study import Study
 from studies.table1 import Table1
 from studies.when_it_pays import WhenItPays
@@ -25,5 +26,6 @@ STUDIES: dict[str, Study] = {
         NaturalClients(),
         DiagnosisCheck(),
         WhenItPays(),
+        Recommended(),
     )
 }

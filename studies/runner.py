@@ -12,7 +12,9 @@ from pathlib import Path
 from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._experiments import Listener
 from headstart._experiments.comparison import slug
+from headstart._experiments.configuration import Experiment
 from headstart._experiments.finished_run import Run
+from headstart._experiments.recommendation import recommend
 from headstart._experiments.results import host_facts
 from headstart._experiments.training import run_experiment, score_again
 from headstart.data._federated import FederatedDataset
@@ -20,7 +22,7 @@ from headstart.errors import DivergedError
 from headstart.records import RunSummary
 from headstart.records._base import JsonTable
 from studies.stored_results import Results
-from studies.study import Piece, Study
+from studies.study import MethodSearch, Piece, Study
 
 ListenerFor = Callable[[str], Listener]
 DIGITS = 5
@@ -74,6 +76,8 @@ def _result(piece: Piece, work: Path, clients: _Clients, listener: Listener) -> 
     if piece.diagnosed_against is not None:
         diagnosis = diagnose(experiment, baseline=piece.diagnosed_against, data=data)
         return {**about, **_summarize_diagnosis(diagnosis)}
+    if piece.search is not None:
+        return {**about, **_search_method(experiment, piece.search, listener)}
     started = (folder / "config.toml").exists()
     try:
         run = run_experiment(experiment, folder, resume=started, listener=listener, data=data)
@@ -91,6 +95,7 @@ def _folder_name(piece: Piece) -> str:
 def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
     """Return what is stored of a run: enough for every table and figure."""
     summary = run.summary
+    metric = summary.metric.name
     record: JsonTable = {
         "data_digest": summary.data_digest,
         "seconds": summary.seconds,
@@ -103,8 +108,8 @@ def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
                 "round": evaluation.round,
                 "seconds": evaluation.seconds,
                 "gradient_evaluations": evaluation.gradient_evaluations,
-                "before": _round_floats(evaluation.known["accuracy"].before.mean),
-                "after": _round_floats(evaluation.known["accuracy"].after.mean),
+                "before": _round_floats(evaluation.known[metric].before.mean),
+                "after": _round_floats(evaluation.known[metric].after.mean),
             }
             for evaluation in run.evaluations
         ],
@@ -116,7 +121,7 @@ def summarize_run(run: Run, piece: Piece, data: FederatedDataset) -> JsonTable:
             {
                 "shots": each.shots,
                 **{
-                    group: _round_floats(curve.means["accuracy"])
+                    group: _round_floats(curve.means[metric])
                     for group, curve in each.adaptation.groups.items()
                 },
             }
@@ -147,14 +152,35 @@ def _summarize_diagnosis(diagnosis: Diagnosis) -> JsonTable:
     }
 
 
+def _search_method(experiment: Experiment, wanted: MethodSearch, listener: Listener) -> JsonTable:
+    begin = time.monotonic()
+    found = recommend(
+        experiment, budget=wanted.budget, candidates=wanted.candidates, goal="new",
+        validation_splits=wanted.splits, shots=wanted.shots, say=listener.note,
+    )  # fmt: skip
+    seen = found.winner.seen[-1]
+    return {
+        "chosen": {
+            "algorithm": dict(found.experiment.algorithm),
+            "rounds": found.experiment.rounds,
+            "validation": round(seen.value, DIGITS),
+        },
+        "gradient_evaluations": found.search.spent,
+        "seconds": round(time.monotonic() - begin, 1),
+        "evaluation_seconds": 0.0,
+        "host": host_facts().to_table(),
+    }
+
+
 def _group(summary: RunSummary, group: str) -> JsonTable | None:
-    """Return mean accuracy after 0, 1, 2 … adaptation steps, and its tenth percentile."""
+    """Return the mean metric after 0, 1, 2 … adaptation steps, and its tenth percentile."""
     if summary.adaptation is None or group not in summary.adaptation.groups:
         return None
     curve, scores = summary.adaptation.groups[group], summary.scores.groups[group]
+    metric = summary.metric.name
     return {
-        "accuracy": _round_floats(curve.means["accuracy"]),
-        "p10_after": _round_floats(scores["accuracy"].after.p10),
+        metric: _round_floats(curve.means[metric]),
+        "p10_after": _round_floats(scores[metric].after.p10),
         "loss_after": _round_floats(scores.loss and scores.loss.after.mean),
     }
 
@@ -209,10 +235,13 @@ class _Pace:
 
 
 def _kind(piece: Piece) -> str:
-    return f"{piece.experiment.data.get('source')} {piece.experiment.model}"
+    kind = f"{piece.experiment.data.get('source')} {piece.experiment.model}"
+    return kind if piece.search is None else f"search {kind}"
 
 
 def _work(piece: Piece) -> float:
+    if piece.search is not None:
+        return piece.search.budget * (piece.search.splits or 1)
     experiment = piece.experiment
     algorithm = experiment.build_algorithm()
     return experiment.rounds * algorithm.gradients_per_update(algorithm.largest_batch)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headstart._experiments.configuration import LATER_OPTIONS, Experiment
+from headstart._experiments.configuration import LATER_OPTIONS, Experiment, Table
 from headstart.records._base import JsonTable
 from headstart.report import Panel
 
@@ -20,6 +20,29 @@ ADDED_LATER: Mapping[str, object] = {"same_batch": False, **LATER_OPTIONS}
 """Options of algorithms that older results do not have, with the value that changes nothing."""
 Record = Mapping[str, Any]
 """What is stored of a finished piece, see :func:`studies.runner.summarize_run`."""
+
+
+@dataclass(frozen=True)
+class MethodSearch:
+    """A search for the best of some methods, on training data and validation clients alone."""
+
+    candidates: Sequence[Table]
+    """Tables of options of ``[algorithm]``."""
+    budget: int
+    """Gradient evaluations of one training run of the winner."""
+    splits: int | None = None
+    """How often each candidate is trained, each time without other clients."""
+    shots: int | None = None
+    """Clients adapt to at most this many examples."""
+
+    def table(self) -> JsonTable:
+        """Return all that decides the outcome."""
+        return {
+            "candidates": [dict(candidate) for candidate in self.candidates],
+            "budget": self.budget,
+            "splits": self.splits,
+            "shots": self.shots,
+        }
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,8 @@ class Piece:
     """Whether to use the training splits alone, split again."""
     diagnosed_against: Experiment | None = None
     """If given, the experiment is diagnosed against this baseline instead of run."""
+    search: MethodSearch | None = None
+    """If given, a method for the experiment is searched instead of run."""
 
     @property
     def seed(self) -> int:
@@ -58,6 +83,8 @@ class Piece:
         parts = [table, self.on_test, self.each_client, self.tuning]
         if self.diagnosed_against is not None:
             parts.append(self.diagnosed_against.fingerprint())
+        if self.search is not None:
+            parts.append(self.search.table())
         content = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

@@ -267,6 +267,7 @@ LATER_OPTIONS: Mapping[str, object] = {
     "rates_lr": 0.1,
     "earlier_losses": 0.0,
     "max_gradient_norm": math.inf,
+    "full_batch_adaptation": False,
 }
 """Options of algorithms that version 0.1 did not have, with the values that change nothing.
 

@@ -30,7 +30,9 @@ from headstart._simulation.simulation import Simulation
 from headstart.records._base import JsonTable
 
 STABLE: dict[str, object] = {"max_gradient_norm": 5.0}
-"""What every candidate shares."""
+"""What every candidate shares in training."""
+FULL: dict[str, object] = {"full_batch_adaptation": True}
+"""What every candidate shares in adaptation: steps on all of a client's examples."""
 ADAM: dict[str, object] = {**STABLE, "server_optimizer": "adam", "server_lr": 0.01}
 MEAN: dict[str, object] = {**STABLE, "server_optimizer": "none", "server_lr": 1.0}
 """The server's two ways: Adam, and the mean of the clients' models."""
@@ -133,12 +135,13 @@ def all_candidates(adapt_steps: int) -> list[Table]:
 def fedavg_candidates() -> list[Table]:
     """Return FedAvg with several servers, local steps and values of α."""
     kinds = [  # server, weight decay, τ, α
-        (ADAM, 0.01, 1, 0.03), (ADAM, 0.01, 5, 0.03), (ADAM, 0.01, 5, 0.1), (ADAM, 0.01, 5, 0.3),
-        (ADAM, 0.01, 20, 0.3), (ADAM, 0.0, 5, 0.3), (MEAN, 0.0, 5, 0.3), (MEAN, 0.0, 20, 0.1),
+        (ADAM, 0.01, 1, 0.03), (ADAM, 0.01, 5, 0.01), (ADAM, 0.01, 5, 0.03), (ADAM, 0.01, 5, 0.1),
+        (ADAM, 0.01, 5, 0.3), (ADAM, 0.01, 20, 0.3), (ADAM, 0.0, 5, 0.3), (MEAN, 0.0, 5, 0.3),
+        (MEAN, 0.0, 20, 0.1),
     ]  # fmt: skip
     return [
-        {"name": "fedavg", **server, "local_lr": 0.5, "weight_decay": decay, "local_steps": tau,
-         "inner_lr": alpha}
+        {"name": "fedavg", **server, **FULL, "local_lr": 0.5, "weight_decay": decay,
+         "local_steps": tau, "inner_lr": alpha}
         for server, decay, tau, alpha in kinds
     ]  # fmt: skip
 
@@ -148,12 +151,13 @@ def learned_rates_candidates(adapt_steps: int) -> list[Table]:
     if adapt_steps == 0:
         return []
     common: Table = {
-        "name": "per-fedavg", **ADAM, "inner_steps": adapt_steps, "rates": "per-array",
+        "name": "per-fedavg", **ADAM, **FULL, "inner_steps": adapt_steps, "rates": "per-array",
         "rates_per_step": True, "local_steps": 1, "local_lr": 0.2,
     }  # fmt: skip
     kinds = [  # method, α, c, weight decay
         ("first-order", 0.3, 0.3, 0.01), ("first-order", 0.1, 0.3, 0.01),
         ("first-order", 0.1, 1.0, 0.01), ("first-order", 0.03, 1.0, 0.01),
+        ("first-order", 0.01, 0.3, 0.0),
         ("first-order", 0.3, 0.3, 0.0), ("first-order", 0.1, 0.3, 0.0),
         ("first-order", 0.3, 0.0, 0.003), ("first-order", 0.3, 0.0, 0.0),
         ("exact", 0.3, 0.3, 0.01), ("exact", 0.3, 0.0, 0.0),

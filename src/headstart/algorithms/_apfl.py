@@ -132,8 +132,7 @@ class APFL(LocalTraining):
     def personal_step(self, personal: APFLPersonal, task: Task, key: PRNGKeyArray) -> APFLPersonal:
         """Take one step: v_i ← v_i − α λ_i ∇f_i(v̄_i; ξ)."""
         shared, (local, share) = personal
-        batch = task.batch(key, self.batch_sizes[0])
-        towards = self._local_direction(shared, local, share, task, batch)
+        towards = scale(self.adaptation_gradient(mix(local, shared, share), task, key), share)
         return APFLPersonal(shared, APFLMemory(descend(local, towards, self.inner_lr), share))
 
     def personal_model(self, personal: APFLPersonal) -> Tree:

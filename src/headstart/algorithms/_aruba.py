@@ -144,7 +144,7 @@ class ARUBA(LocalTraining):
     def personal_step(self, personal: Refined, task: Task, key: PRNGKeyArray) -> Refined:
         """Take one step, θ ← θ − √(b/g) ∘ ∇f; then, with ARUBA++, g ← g + c∇f²."""
         w, rates = personal
-        gradient = jax.grad(task.loss)(w, task.batch(key, self.batch_sizes[0]))
+        gradient = self.adaptation_gradient(w, task, key)
         learned = rates._replace(squares=_add_squares(rates.squares, gradient, self.plus))
         return Refined(_move(w, step_sizes(rates), gradient), learned)
 

@@ -360,8 +360,7 @@ class Averaging(PlainAdaptation):
         """Take one step with α, or with the learned rates of this step."""
         if not isinstance(personal, Adapting):
             return super().personal_step(personal, task, key)
-        batch = task.batch(key, self.batch_sizes[0])
-        return adapt(personal, jax.grad(task.loss)(personal.params, batch))
+        return adapt(personal, self.adaptation_gradient(personal.params, task, key))
 
     def personal_model(self, personal: Tree | Adapting) -> Tree:
         """Return the adapted w."""

@@ -35,7 +35,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from headstart._first_layer import FirstLayer
 from headstart._keys import adaptation_start, adaptation_step
-from headstart.trees import Tree, choose_leaves
+from headstart.trees import Tree, add, choose_leaves, zeros_like
 
 Batch: TypeAlias = Any
 State: TypeAlias = PyTree
@@ -44,6 +44,8 @@ Personal: TypeAlias = PyTree
 Info = dict[str, Float[Array, ""]]
 """Numbers to record, each a scalar; ``loss`` among a client's."""
 Weights = Literal["uniform", "examples"]
+FULL_BLOCK = 64
+"""Examples that enter a full gradient at a time."""
 
 
 class ExampleScores(Protocol):
@@ -125,9 +127,34 @@ class Task(eqx.Module):
 
     def loss(self, params: Tree, batch: Batch) -> Float[Array, ""]:
         """Return the mean loss on a batch; in adaptation, only adapted parameters vary."""
+        return self.objective.loss(self._all_parameters(params), batch)
+
+    def full_gradient(self, params: Tree) -> Tree:
+        """Return the gradient of the mean loss over all of the client's examples, in blocks."""
+        size = min(FULL_BLOCK, self.most) if self.most else FULL_BLOCK
+
+        def add_block(number: Int[Array, ""], total: Tree) -> Tree:
+            place = number * size + jnp.arange(size)
+            real = place < self.count
+            batch = self._rows(self.rows_at(jnp.where(real, place, 0)))
+            share = real / self.count
+
+            def loss(w: Tree) -> Float[Array, ""]:
+                return jnp.vdot(share, self._losses(w, batch))
+
+            return add(total, jax.grad(loss)(params))
+
+        blocks = (self.count + size - 1) // size
+        return jax.lax.fori_loop(0, blocks, add_block, zeros_like(params))
+
+    def _losses(self, params: Tree, batch: Batch) -> Float[Array, " batch"]:
+        return self.objective.losses(self._all_parameters(params), batch)
+
+    def _all_parameters(self, params: Tree) -> Tree:
+        """Return the parameters of the loss; in adaptation, only adapted ones vary."""
         if self.adapting and self.parts is not None:
             params = self.parts.stop_unadapted(params)
-        return self.objective.loss(self.merge_frozen(params), batch)
+        return self.merge_frozen(params)
 
     def merge_frozen(self, params: Tree) -> Tree:
         """Return all parameters of the model, including the frozen ones."""

@@ -9,6 +9,9 @@ Every d of a local step is clipped to a norm of at most ``max_gradient_norm``. T
 papers: a few gradients are so long that one step ruins a run. ``inf`` gives the papers' plain steps
 and is the same program as without clipping. Only local steps are clipped. Adaptation steps stay
 plain: they are the papers' adaptation, they are few, and a client's own model is never averaged.
+
+An adaptation step draws a batch of D, as in the papers. With ``full_batch_adaptation`` it uses all
+of the client's examples. Adaptation takes few steps, so this is cheap for all but huge clients.
 """
 
 from __future__ import annotations
@@ -68,6 +71,8 @@ class LocalTraining(Algorithm):
     """Whether the server's mean counts clients equally or by their training examples."""
     max_gradient_norm: float = eqx.field(static=True, default=5.0, converter=_norm_or_inf)
     """c: a longer d is scaled down to this norm, d ← d · min(1, c / ‖d‖); inf or None: never."""
+    full_batch_adaptation: bool = eqx.field(static=True, default=False)
+    """Whether an adaptation step at test time uses all of the client's examples, not a batch."""
 
     def __check_init__(self) -> None:
         """Refuse values that no run could use."""
@@ -117,6 +122,12 @@ class LocalTraining(Algorithm):
         """Return d · min(1, c / ‖d‖), for the direction of a local step."""
         return clip_norm(d, self.max_gradient_norm) if self.clips else d
 
+    def adaptation_gradient(self, w: Tree, task: Task, key: PRNGKeyArray) -> Tree:
+        """Return the gradient of an adaptation step: on a batch of D, or on all examples."""
+        if self.full_batch_adaptation:
+            return task.full_gradient(w)
+        return jax.grad(task.loss)(w, task.batch(key, self.batch_sizes[0]))
+
     def weight_of(self, examples: Int[Array, ""]) -> Float[Array, ""]:
         """Return the number of examples, or 1."""
         size = examples.astype(float)
@@ -156,8 +167,7 @@ class PlainAdaptation(LocalTraining):
 
     def personal_step(self, personal: Tree, task: Task, key: PRNGKeyArray) -> Tree:
         """Take one step: w ← w − α∇̃f(w, D)."""
-        batch = task.batch(key, self.batch_sizes[0])
-        return descend(personal, jax.grad(task.loss)(personal, batch), self.inner_lr)
+        return descend(personal, self.adaptation_gradient(personal, task, key), self.inner_lr)
 
     def personal_model(self, personal: Tree) -> Tree:
         """Return the adapted w."""
