@@ -61,6 +61,5 @@ def _digits(data: dict[str, Any]) -> dict[str, Any]:
         chosen |= {"alpha": data.get("alpha", 0.5), "examples": 100}
     if natural or "new_clients" in data:
         chosen["new_clients"] = 2
-    if "own_labels" in data:
-        chosen["own_labels"] = data["own_labels"]
-    return chosen
+    kept = ("own_labels", "own_rotation")
+    return chosen | {name: data[name] for name in kept if name in data}

@@ -6,23 +6,28 @@ training, local steps, the examples a client adapts to, and the steps it takes. 
 step sizes chosen once per degree and budget, on training data alone, with a seed that no result
 uses. FedAvg and Per-FedAvg have six trials (plain averaging or Adam at the server, three values of
 α), ARUBA and local training three, learned rates two. All degrees have 3,200 gradient evaluations;
-no conflict and complete conflict also have a tenth and ten times as many.
+no conflict and complete conflict also have a tenth and ten times as many. With 3,200 there are also
+other *kinds* of conflict: rotated images, and clients that hold only some of the classes.
 
 Closed forms of the same questions are in :mod:`headstart.theory.when_it_pays`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headstart._experiments.configuration import Experiment
 from headstart._experiments.recommendation import ADAM, STABLE
-from headstart.report import Axis, Line, Panel
+from headstart.report import Axis, Line, Panel, Points, SeriesStyle
 from studies.seed_curves import label_styles
 from studies.seed_statistics import (
+    FAILS,
+    HOLDS,
+    OPEN,
     Gap,
+    Measure,
     after,
     describe_seeds,
     gap,
@@ -53,7 +58,33 @@ LEVEL = 2.0
 """Differences up to so many percentage points count as none: a run has 150 test digits."""
 
 
-Point = tuple[float, str, Callable[[Record], float]]
+@dataclass(frozen=True)
+class Kind:
+    """A way in which clients differ, beside the degrees of conflict."""
+
+    key: str
+    title: str
+    condition: str
+    """The first half of its claim."""
+    data: dict[str, Any]
+
+
+KINDS = (
+    Kind("rotated", "rotated images", "if clients see their images at different angles",
+         {"partition": "iid", "own_rotation": 180.0}),
+    Kind("groups", "class groups", "if clients hold different groups of classes",
+         {"partition": "class-groups"}),
+    Kind("dirichlet", "Dirichlet(0.1)", "if clients hold classes in shares from Dirichlet(0.1)",
+         {"partition": "dirichlet", "alpha": 0.1, "examples": 74}),
+)  # fmt: skip
+QUICK_KIND, QUICK_METHODS = KINDS[0].key, ("fedavg-5", "rates")
+Where = float | str
+"""A degree of conflict, or the key of a kind."""
+COMPARED: dict[Where, str] = {
+    DEGREES[0]: "no conflict", DEGREES[-1]: "own labels", **{kind.key: kind.title for kind in KINDS}
+}  # fmt: skip
+"""What the tables of kinds show, with their titles."""
+Point = tuple[float, str, Measure]
 """x, the name of the cell with a place for the method, and the measure."""
 
 
@@ -66,16 +97,16 @@ class Method:
     algorithm: dict[str, Any]
     tries: Sequence[dict[str, Any]]
 
-    def contender(self, degree: float, budget: int) -> Contender:
-        """Return the method for one degree of conflict and one budget."""
+    def contender(self, where: Where, budget: int) -> Contender:
+        """Return the method for one degree or kind of conflict and one budget."""
         options = {**self.algorithm, "batch_size": BATCH}
-        return Contender(cell(degree, self.key, budget), self.label, options, self.tries)
+        return Contender(cell(where, self.key, budget), self.label, options, self.tries)
 
     def rounds(self, budget: int) -> int:
-        """Return the rounds that use up a budget."""
+        """Return the rounds that use up a budget; 0 if it is too small for one."""
         table = {"data": {"source": "digits"}, "algorithm": {**self.algorithm, **self.tries[0]}}
         algorithm = Experiment.from_table(table).build_algorithm()
-        return max(1, budget // (ACTIVE * algorithm.gradients_per_update(BATCH)))
+        return budget // (ACTIVE * algorithm.gradients_per_update(BATCH))
 
 
 SERVERS: list[dict[str, Any]] = [{**STABLE, "local_lr": 0.5}, {**ADAM, "local_lr": 0.2}]
@@ -87,6 +118,7 @@ METHODS = [
     Method("fedavg-1", "FedAvg + update, τ = 1", {"name": "fedavg", "local_steps": 1}, TRIES),
     Method("fedavg-5", "FedAvg + update, τ = 5", {"name": "fedavg", "local_steps": 5}, TRIES),
     Method("fedavg-20", "FedAvg + update, τ = 20", {"name": "fedavg", "local_steps": 20}, TRIES),
+    Method("fedavg-50", "FedAvg + update, τ = 50", {"name": "fedavg", "local_steps": 50}, TRIES),
     Method("first-order", "Per-FedAvg (FO)", {**NU, "method": "first-order"}, TRIES),
     Method("exact", "Per-FedAvg (exact)", {**NU, "method": "exact"}, TRIES),
     Method("aruba", "ARUBA, τ = 5", {"name": "aruba", "local_steps": 5, **PAPER_STEPS},
@@ -97,26 +129,33 @@ METHODS = [
     Method("local", "local training", {"name": "local", "local_steps": 20, **PAPER_STEPS},
            [{"local_lr": step, "inner_lr": step} for step in (0.03, 0.1, 0.3)]),
 ]  # fmt: skip
-PLAIN = ("fedavg-1", "fedavg-5", "fedavg-20")
+PLAIN = ("fedavg-1", "fedavg-5", "fedavg-20", "fedavg-50")
 
 
-def cell(degree: float, method: str, budget: int) -> str:
+def cell(where: Where, method: str, budget: int) -> str:
     """Return the name of a cell.
 
-    >>> cell(0.3, "rates", 3200)
-    '0.3/rates/3200'
+    >>> cell(0.3, "rates", 3200), cell("rotated", "rates", 3200)
+    ('0.3/rates/3200', 'rotated/rates/3200')
     """
-    return f"{degree:g}/{method}/{budget}"
+    return f"{where if isinstance(where, str) else f'{where:g}'}/{method}/{budget}"
 
 
-def setting(degree: float, rounds: int) -> dict[str, Any]:
+def differences(where: Where) -> dict[str, Any]:
+    """Return the options of ``[data]`` that make clients differ."""
+    if isinstance(where, str):
+        return next(kind.data for kind in KINDS if kind.key == where)
+    return {"partition": "iid", "own_labels": where}
+
+
+def setting(where: Where, rounds: int) -> dict[str, Any]:
     """Return the experiment without its algorithm."""
     return {
         "rounds": rounds,
         "participation": ACTIVE / KNOWN,
         "data": {
-            "source": "digits", "partition": "iid", "clients": KNOWN + NEW, "new_clients": NEW,
-            "test_fraction": 0.25, "own_labels": degree,
+            "source": "digits", "clients": KNOWN + NEW, "new_clients": NEW,
+            "test_fraction": 0.25, **differences(where),
         },
         "model": {"name": "mlp", "hidden": [80, 60]},
         "evaluation": {
@@ -131,30 +170,45 @@ class WhenItPays:
 
     name = "when-it-pays"
     title = "When meta-learning pays"
-    summary = "digits: conflict between clients, budget, local steps, examples, adaptation steps"
+    summary = "digits: degree and kind of conflict, budget, local steps, examples, adaptation steps"
     reads: Sequence[str] = ()
 
     def pieces(self, seeds: Sequence[int], quick: bool, done: Sequence[Record]) -> list[Piece]:
-        """Return the trials, then every method, degree, budget and seed; quick: the extremes."""
+        """Return the trials, then every method, degree or kind, budget and seed."""
         pieces: list[Piece] = []
-        for degree, budget in CELLS:
-            if quick and (budget != MIDDLE or degree not in (DEGREES[0], DEGREES[-1])):
-                continue
-            for method in METHODS:
-                table = setting(degree, method.rounds(budget))
-                contender = method.contender(degree, budget)
-                pieces += contender.pieces(table, seeds, quick, done)
+        for where, budget, method in _chosen(quick):
+            table = setting(where, method.rounds(budget))
+            contender = method.contender(where, budget)
+            pieces += contender.pieces(table, seeds, quick, done)
         return pieces
 
     def section(self, records: Sequence[Record]) -> Section:
-        """Show a figure with four panels and a table of the new clients' accuracy."""
+        """Show tables of accuracy and figures, by degree of conflict and by kind."""
         results = [r for r in records if r["seed"] != TUNING_SEED]
+        degrees: dict[tuple[Where, int], str] = {(d, b): f"{d:g}: {b:,}" for d, b in CELLS}
         text = TEXT.format(
             seeds=describe_seeds(results) if results else "no seeds",
-            new=_table(results, new_after_steps), known=_table(results, after),
+            new=_table(results, degrees, new_after_steps), known=_table(results, degrees, after),
             costs=markdown_table(*_costs(results)),
         )  # fmt: skip
-        return Section(text, {"where": _panels(results)}, _claims(results))
+        figures = {"where": _panels(results)}
+        if _columns(results, [(kind.key, MIDDLE) for kind in KINDS]):
+            kinds = {(where, MIDDLE): title for where, title in COMPARED.items()}
+            text += KINDS_TEXT.format(
+                new=_table(results, kinds, new_after_steps), known=_table(results, kinds, after),
+                differences=_differences(results),
+            )  # fmt: skip
+            figures["kinds"] = _kind_panels(results)
+        return Section(text, figures, _claims(results))
+
+
+def _chosen(quick: bool) -> list[tuple[Where, int, Method]]:
+    """Return all cells; the small version has both extremes, and two methods of one kind."""
+    cells: list[tuple[Where, int]] = [*CELLS, *((kind.key, MIDDLE) for kind in KINDS)]
+    chosen = [(w, b, m) for w, b in cells for m in METHODS if m.rounds(b)]
+    small: set[tuple[Where, str]] = {(w, m.key) for w in (DEGREES[0], DEGREES[-1]) for m in METHODS}
+    small |= {(QUICK_KIND, key) for key in QUICK_METHODS}
+    return [(w, b, m) for w, b, m in chosen if not quick or (b == MIDDLE and (w, m.key) in small)]
 
 
 TEXT = """\
@@ -181,22 +235,80 @@ The figure shows means over seeds. In the lower panels clients contradict each o
 
 What 3,200 gradient evaluations cost in communication, and the accuracy of clients in training at
 degree 1 at the last evaluation in the first 200 rounds, that is for about equal bytes (ARUBA sends
-more, local training none):
+more, local training none; τ = 50 has 80 rounds at most):
 
 {costs}
 
-In the claims, *the best FedAvg + update* is the one of τ = 1, 5 and 20 that reaches most.
+A round of FedAvg with τ = 50 needs 400 gradient evaluations, so it has no column with 320. In the
+claims, *the best FedAvg + update* is the one of τ = 1, 5, 20 and 50 that reaches most.
+"""
+KINDS_TEXT = """
+Kinds of conflict, with the same methods, trials and 3,200 gradient evaluations. *Own labels* is
+degree 1 from above. *Rotated images*: every client sees its digits at an angle of its own, uniform
+in ±180° (`data.own_rotation`). *Class groups*: half of the clients hold five classes, the others
+two (`partition = "class-groups"`), with 22 or 45 training digits each. *Dirichlet(0.1)*: every
+client has class shares of its own. In the last three, all clients name the classes alike.
+
+New clients:
+
+{new}
+
+Clients in training:
+
+{known}
+
+Learned rates minus the best FedAvg + update, paired by seed. *Ahead* or *behind*: the 95 %
+interval lies above or below 0; *level*: it lies within ±2 points.
+
+{differences}
+
+![Accuracy of every method for each kind of conflict](kinds)
+
+Dots are new clients with their 95 % interval, hollow dots clients in training.
 """
 
 
-def _table(records: Sequence[Record], measure: Callable[[Record], float]) -> str:
-    """Return a table with a row for each method and a column for each degree and budget."""
-    columns = _columns(records)
+def _table(
+    records: Sequence[Record],
+    titles: Mapping[tuple[Where, int], str],
+    measure: Measure,
+) -> str:
+    """Return a table with a row for each method and a column for each cell with results."""
+    columns = _columns(records, list(titles))
     rows = [
-        [method.label, *(mean(records, cell(d, method.key, b), measure) or "–" for d, b in columns)]
+        [method.label, *(mean(records, cell(w, method.key, b), measure) or "–" for w, b in columns)]
         for method in METHODS
     ]
-    return markdown_table(["method", *(f"{d:g}: {b:,}" for d, b in columns)], rows)
+    return markdown_table(["method", *(titles[column] for column in columns)], rows)
+
+
+def _differences(records: Sequence[Record]) -> str:
+    """Return a table of learned rates against the best FedAvg + update for each kind."""
+    rows = []
+    for where, title in COMPARED.items():
+        row: list[Any] = [title]
+        for measure in (new_after_steps, after):
+            theirs = best_plain(records, where, MIDDLE, measure)
+            ours = cell(where, "rates", MIDDLE)
+            found = gap(records, ours, theirs, measure) if theirs else None
+            if theirs and found:
+                row += [theirs.split("/")[1].removeprefix("fedavg-"), found, standing(found)]
+        rows += [row] if len(row) > 1 else []
+    head = ["kind", "best τ, new", "difference", "", "best τ, in training", "difference", ""]
+    return markdown_table(head, rows)
+
+
+def standing(found: Gap) -> str:
+    """Return where the first method stands: ahead, behind, level or undecided.
+
+    >>> [standing(Gap(values)) for values in ([3, 3.1], [-3.1, -3], [0, 0.1], [-5, 5], [1])]
+    ['ahead', 'behind', 'level', 'undecided', 'undecided']
+    """
+    if found.above() == HOLDS and found.mean > 0:
+        return "ahead"
+    if found.above() == FAILS:
+        return "behind"
+    return "level" if found.within(LEVEL) == HOLDS else OPEN
 
 
 def new_after_steps(record: Record) -> float:
@@ -204,7 +316,7 @@ def new_after_steps(record: Record) -> float:
     return 100 * record["new"]["accuracy"][STEPS]
 
 
-def new_after_shots(shots: int) -> Callable[[Record], float]:
+def new_after_shots(shots: int) -> Measure:
     """Return a measure: the accuracy of new clients that adapt to so many examples."""
 
     def measure(record: Record) -> float:
@@ -214,7 +326,7 @@ def new_after_shots(shots: int) -> Callable[[Record], float]:
     return measure
 
 
-def new_after(steps: int) -> Callable[[Record], float]:
+def new_after(steps: int) -> Measure:
     """Return a measure: the accuracy of new clients after so many adaptation steps."""
     return lambda record: 100 * record["new"]["accuracy"][steps]
 
@@ -224,18 +336,46 @@ def last_round(record: Record, most: int) -> int:
     return max(e["round"] for e in record["training"] if e["round"] <= most)
 
 
-def known_at_round(number: int) -> Callable[[Record], float]:
+def known_at_round(number: int) -> Measure:
     """Return a measure: the accuracy of clients in training at an evaluated round, in percent."""
     return lambda record: next(100 * e["after"] for e in record["training"] if e["round"] == number)
 
 
-def _columns(records: Sequence[Record]) -> list[tuple[float, int]]:
-    """Return the degrees and budgets that have results."""
+def _columns(
+    records: Sequence[Record], wanted: Sequence[tuple[Where, int]]
+) -> list[tuple[Where, int]]:
+    """Return those of the wanted cells that have results."""
     cells = {r["cell"] for r in records}
     return [
-        (degree, budget)
-        for degree, budget in CELLS
-        if any(cell(degree, method.key, budget) in cells for method in METHODS)
+        (where, budget)
+        for where, budget in wanted
+        if any(cell(where, method.key, budget) in cells for method in METHODS)
+    ]
+
+
+def _kind_panels(records: Sequence[Record]) -> list[Panel]:
+    """Return a panel for each kind of conflict with a row for each method."""
+    rows = Axis(limits=(len(METHODS) - 0.5, -0.5), names=tuple(m.label for m in METHODS))
+    panels = []
+    for where, title in list(COMPARED.items())[1:]:
+        marks = [
+            mark
+            for row, method in enumerate(METHODS)
+            for mark in _dots(records, cell(where, method.key, MIDDLE), row, _styles()[method.key])
+        ]
+        panels.append(Panel(Axis("accuracy (%)", (0, 101)), rows, marks, title))
+    return panels
+
+
+def _dots(records: Sequence[Record], name: str, row: int, style: SeriesStyle) -> list[Points]:
+    """Return the dots of a method in its row: clients in training, and new ones on top."""
+    known, new = mean(records, name), mean(records, name, new_after_steps)
+    if known is None or new is None:
+        return []
+    hover = [(style.label,)]
+    return [
+        Points([known.mean], [row], style.colour, 11, hover, shape="hollow dot", key=style.key),
+        Points([new.mean], [row], style.colour, 11, hover, half_width=new.ci95, key=style.key),
     ]
 
 
@@ -260,15 +400,22 @@ def _panels(records: Sequence[Record]) -> list[Panel]:
 
 def _lines(records: Sequence[Record], points: Sequence[Point]) -> list[Line]:
     """Return a line for each method through the means that exist."""
-    styles = label_styles([method.label for method in METHODS])
+    styles = _styles()
     lines = []
     for method in METHODS:
         found = [
             (x, mean(records, name.format(method.key), measure)) for x, name, measure in points
         ]
         known = [(x, value.mean) for x, value in found if value is not None]
-        lines.append(Line(styles[method.label], [x for x, _ in known], [y for _, y in known]))
+        lines.append(Line(styles[method.key], [x for x, _ in known], [y for _, y in known]))
     return lines
+
+
+def _styles() -> dict[str, SeriesStyle]:
+    """Return the styles by method; τ = 50 comes last and is dashed, so others keep a colour."""
+    methods = sorted(METHODS, key=lambda method: method.key == "fedavg-50")
+    styles = label_styles([method.label for method in methods])
+    return {method.key: styles[method.label] for method in methods}
 
 
 def _costs(records: Sequence[Record]) -> tuple[list[str], list[list[Any]]]:
@@ -298,10 +445,12 @@ def _at_equal_rounds(records: Sequence[Record], method: Method) -> str:
     return f"{mean(records, name, known_at_round(ends[name]))} ({ends[name]})"
 
 
-def best_plain(records: Sequence[Record], degree: float, budget: int) -> str | None:
+def best_plain(
+    records: Sequence[Record], where: Where, budget: int, measure: Measure = new_after_steps
+) -> str | None:
     """Return the FedAvg + update with the highest mean; None if there is none."""
-    names = [cell(degree, key, budget) for key in PLAIN]
-    found = {name: value.mean for name in names if (value := mean(records, name, new_after_steps))}
+    names = [cell(where, key, budget) for key in PLAIN]
+    found = {name: value.mean for name in names if (value := mean(records, name, measure))}
     return max(found, key=lambda name: found[name], default=None)
 
 
@@ -327,21 +476,29 @@ def _claims(records: Sequence[Record]) -> list[Claim]:
             _parts(records, [(DEGREES[-1], b) for b in BUDGETS], Gap.above, one="fedavg-20",
                    other="fedavg-1"),
         ),
+        *(
+            make_claim(
+                f"{kind.condition}, learned rates are ahead of the best FedAvg + update",
+                _parts(records, [(kind.key, MIDDLE)], Gap.above),
+            )
+            for kind in KINDS
+        ),
     ]  # fmt: skip
     return [claim for claim in claims if claim.evidence]
 
 
 def _parts(
-    records: Sequence[Record], cells: Sequence[tuple[float, int]], judge: Callable[[Gap], str], *,
+    records: Sequence[Record], cells: Sequence[tuple[Where, int]], judge: Callable[[Gap], str], *,
     one: str = "rates", other: str | None = None,
 ) -> list[tuple[str, str]]:  # fmt: skip
     """Return verdict and evidence for new clients; the other method is by default the best."""
     parts = []
-    for degree, budget in cells:
-        theirs = cell(degree, other, budget) if other else best_plain(records, degree, budget)
-        ours = cell(degree, one, budget)
+    for where, budget in cells:
+        theirs = cell(where, other, budget) if other else best_plain(records, where, budget)
+        ours = cell(where, one, budget)
         difference = gap(records, ours, theirs, new_after_steps) if theirs else None
         if difference is not None:
-            where = f"degree {degree:g}, {budget:,} gradient evaluations"
-            parts.append((judge(difference), f"{where}: {difference}"))
+            title = COMPARED[where] if isinstance(where, str) else f"degree {where:g}"
+            evidence = f"{title}, {budget:,} gradient evaluations: {difference}"
+            parts.append((judge(difference), evidence))
     return parts

@@ -45,12 +45,19 @@ class DataOptions:
     standardize: bool = False
     own_labels: bool | float = False
     """Rename the classes of each client by a random permutation; a number: this share of them."""
+    own_rotation: bool | float = False
+    """Rotate the images of each client by an angle of its own, at most this many degrees."""
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none."""
+        """Refuse a share that is none, and angles beyond half a turn."""
         if not 0 <= self.own_labels <= 1:
             raise ConfigError(
                 f"data.own_labels={self.own_labels} must be true, false or a share between 0 and 1"
+            )
+        if self.own_rotation is True or not 0 <= self.own_rotation <= 180:
+            raise ConfigError(
+                f"data.own_rotation={self.own_rotation} must be a number of degrees between 0 "
+                "(off) and 180"
             )
 
 
@@ -67,6 +74,8 @@ Plan = Partition | Maker
 def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table with every default filled in, without the options that stay open (None).
 
+    ``own_rotation`` appears only if it is set, so older experiments keep their fingerprints.
+
     >>> resolve_data_options({"source": "digits", "test_fraction": 0.25})["clients"]
     20
     >>> resolve_data_options(resolve_data_options({})) == resolve_data_options({})
@@ -74,6 +83,8 @@ def resolve_data_options(table: Mapping[str, Any]) -> dict[str, Any]:
     """
     shared, plan = _parse(table)
     resolved = options.to_table(shared)
+    if not shared.own_rotation:
+        del resolved["own_rotation"]
     if shared.given is not None:
         return {"given": shared.given}
     if shared.stored:
@@ -99,7 +110,12 @@ def build_dataset(
     if shared.stored:
         return open_store(_expand_path(str(shared.path)))
     data = _split(shared, plan, seed, target)
-    return data.with_own_labels(seed, share=float(shared.own_labels)) if shared.own_labels else data
+    if shared.own_labels:
+        data = data.with_own_labels(seed, share=float(shared.own_labels))
+    if shared.own_rotation:
+        with _prefix_option_names():
+            data = data.with_own_rotation(seed, degrees=shared.own_rotation)
+    return data
 
 
 def _split(shared: DataOptions, plan: Plan, seed: int, target: Target) -> FederatedDataset:

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from headstart.data import _digest as digests
+from headstart.data._rotation import draw_angle, rotate_images
 from headstart.data._schema import Schema
 from headstart.errors import ConfigError, DataError
 
@@ -214,6 +215,30 @@ class FederatedDataset:
         # A permutation of valid labels is valid: no need to check again.
         description = f"{self.description}, own labels{which}"
         return replace(self, y=y, description=description, validated=True)
+
+    def with_own_rotation(self, seed: int = 0, *, degrees: float = 180.0) -> FederatedDataset:
+        """Return the data with each client's images rotated by an angle of its own.
+
+        The angle is uniform in [−degrees, degrees] and follows from the seed and the client's
+        number alone. Pixels are interpolated bilinearly, and 0 where the image does not reach. The
+        inputs are copied, so they must fit into memory.
+        """
+        if self.schema.vocabulary or len(self.schema.shape) not in (2, 3):
+            kind = "text" if self.schema.vocabulary else f"examples of shape {self.schema.shape}"
+            raise ConfigError(
+                f"own_rotation rotates images, and these data are {kind}; use data of shape "
+                "(height, width) or (height, width, channels)"
+            )
+        if not 0 <= degrees <= 180:
+            raise ConfigError(f"own_rotation: degrees={degrees} must be between 0 and 180")
+        x = np.empty(self.x.shape, self.x.dtype)
+        for client in range(self.clients):
+            start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
+            angle = draw_angle(seed, client, degrees)
+            for first, images in digests.iterate_pieces(self.x[start:stop]):
+                x[start + first :][: len(images)] = rotate_images(images, angle)
+        description = f"{self.description}, own rotation up to {degrees:g}°"
+        return replace(self, x=x, description=description, validated=self.stored_digest is None)
 
     def for_tuning(
         self,
