@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jax
+
 from headstart._diagnosis import Diagnosis, assess_diagnosis, diagnose
 from headstart._experiments import Listener
 from headstart._experiments.comparison import slug
@@ -25,6 +27,9 @@ from studies.stored_results import Results
 from studies.study import MethodSearch, Piece, Study
 
 ListenerFor = Callable[[str], Listener]
+PIECES_PER_CACHE = 50
+"""Compiled programs are forgotten after this many pieces: every one of them maps memory, and a
+process that has compiled some thousands runs into the system's limit on mappings."""
 DIGITS = 5
 """Decimals of stored accuracies: a client has at most some hundred test examples."""
 
@@ -54,6 +59,8 @@ def run_study(
             results.add(_result(piece, work, clients, listener(str(piece))))
             pace.done(piece, time.monotonic() - begin)
             count += 1
+            if count % PIECES_PER_CACHE == 0:
+                jax.clear_caches()
     return count
 
 
