@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import headstart as hs
 from headstart._cli.main import app
-from headstart._experiments import load_run
+from headstart._experiments import load_run, recommendation
 from headstart._simulation import Simulation
 from headstart.data import Schema, from_clients
 from headstart.data._dataset_options import build_dataset
@@ -243,11 +243,16 @@ def test_several_labels_from_python() -> None:
 
 
 def test_a_diagnosis_of_numbers_speaks_of_errors_and_counts_gains_as_gains(
-    table: Path, tmp_path: Path
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    both = [
+        recommendation.fedavg_candidates()[0],
+        recommendation.learned_rates_candidates(1)[0],
+    ]  # the whole list would compile as many programs
+    monkeypatch.setattr(recommendation, "all_candidates", lambda adapt_steps: both)
     told = invoke(
-        "diagnose", str(table), "--rounds", "10", "--repetitions", "2", "--out",
-        str(tmp_path / "diagnosis"), "--set", "data.client=city", "--set", "data.label=price",
+        "diagnose", str(table), "--rounds", "10", "--repetitions", "2", "--budget", "1000",
+        "--out", str(tmp_path / "diagnosis"), "--set", "data.client=city", "--set", "data.label=price",
         "--set", "objective.name=regression",
     )  # fmt: skip
     found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())["pilot"]
