@@ -408,9 +408,9 @@ def build_algorithm(table: Table) -> Algorithm:
 def _refuse_options_of_others(table: Table) -> None:
     """Refuse an option that only other algorithms have, and name these."""
     name = table.get("name", ALGORITHM.default)
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         return
-    known = ALGORITHM.option_names(str(name))
+    known = ALGORITHM.option_names(name)
     for key in table:
         owners = [other for other in ALGORITHMS if key in ALGORITHM.option_names(other)]
         if key != "name" and key not in known and owners:

@@ -92,6 +92,11 @@ class Context(NamedTuple):
 class Averaging(PlainAdaptation, LocalOptimization, ServerStep):
     """Local steps and averaging; a final class adds the direction of a local step."""
 
+    # Not constants of the program at any value: runs of earlier versions continue to the bit.
+    server_lr: float = 1.0
+    """η: the server's step size; without an optimiser the mean update is multiplied by it."""
+    weight_decay: float = 0.0
+    """λ: the share of w that the server takes away in a round, w ← (1 − λ) w + update."""
     random_iterate: bool = eqx.field(static=True, default=False)
     """Whether clients also return a random iterate."""
     rates: RatesOption = eqx.field(static=True, default="fixed")

@@ -13,15 +13,20 @@ Beyond them, with s_k the share of the step size that round k uses:
 - ``weight_decay`` λ: few clients with few examples are soon learned by heart, and a start that
   knows them by heart is a bad one; the server pulls w towards 0 in every round.
 
+Where nothing scales the step (η = 1, λ = 0, no schedule), the compiled program is w + u_k and no
+more, so that it also rounds once: see :class:`Neutral`.
+
 The step sees one mean update and no client, so it is the same for every algorithm with a shared
 model. Clients never learn of it: what they send is a difference from the model they were sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -40,6 +45,26 @@ LAST_SHARE = 0.01
 """Where a cosine decay ends."""
 
 
+class Neutral(float):
+    """A factor or a share that changes nothing: a constant of the program, not an input.
+
+    JAX sees no number in it, so 1 · u_k is compiled to u_k. Another value is a leaf as usual: the
+    first one compiles another program, and the next ones do not.
+    """
+
+
+jax.tree_util.register_pytree_node(Neutral, lambda x: ((), float(x)), lambda x, _: Neutral(x))
+
+
+def constant_if(neutral: float) -> Callable[[Any], Any]:
+    """Return a converter that makes this value, and no other, a constant of the program."""
+
+    def convert(value: Any) -> Any:
+        return Neutral(value) if isinstance(value, int | float) and value == neutral else value
+
+    return convert
+
+
 class Stepped(NamedTuple):
     """What a step of the server returns."""
 
@@ -55,7 +80,7 @@ class ServerStep(LocalTraining):
 
     server_optimizer: OptimizerOption = eqx.field(static=True, default=None)
     """An Optax optimiser of the server by name (``"adam"``), or a function from a step size."""
-    server_lr: float = 1.0
+    server_lr: float = eqx.field(default=1.0, converter=constant_if(1.0))
     """η: the server's step size; without an optimiser the mean update is multiplied by it."""
     warmup_rounds: int = eqx.field(static=True, default=0)
     """Rounds in which the server's step size rises from 0 to η."""
@@ -63,7 +88,7 @@ class ServerStep(LocalTraining):
     """How the server's step size decreases."""
     decay_rounds: int | None = eqx.field(static=True, default=None)
     """Rounds after which the cosine has reached its end, η/100."""
-    weight_decay: float = 0.0
+    weight_decay: float = eqx.field(default=0.0, converter=constant_if(0.0))
     """λ: the share of w that the server takes away in a round, w ← (1 − λ) w + update."""
 
     def __check_init__(self) -> None:
