@@ -143,7 +143,7 @@ def papers_candidates() -> list[Table]:
     ]  # fmt: skip
 
 
-CANDIDATES = {
+CANDIDATES: dict[str, list[Table]] = {
     FEDAVG: baseline_candidates(),
     RECOMMENDED: all_candidates(STEPS),
     ON_BATCHES: [{**each, "full_batch_adaptation": False} for each in baseline_candidates()],

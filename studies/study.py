@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headstart._experiments.configuration import LATER_OPTIONS, Experiment, Table
+from headstart._experiments.configuration import Experiment, Table, without_later_options
 from headstart.records._base import JsonTable
 from headstart.report import Panel
 
-ADDED_LATER: Mapping[str, object] = {"same_batch": False, **LATER_OPTIONS}
-"""Options of algorithms that older results do not have, with the value that changes nothing."""
+ADDED_LATER: Mapping[str, object] = {"same_batch": False}
+"""Options that older results do not have either, with the value that changes nothing."""
 Record = Mapping[str, Any]
 """What is stored of a finished piece, see :func:`studies.runner.summarize_run`."""
 
@@ -71,7 +71,7 @@ class Piece:
     def table(self) -> JsonTable:
         """Return the experiment for a stored result, without options that change nothing."""
         table = self.experiment.to_table()
-        options = table["algorithm"].items()
+        options = without_later_options(table["algorithm"]).items()
         kept = {name: value for name, value in options if ADDED_LATER.get(name, ...) != value}
         return {**table, "algorithm": kept}
 

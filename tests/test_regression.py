@@ -252,8 +252,8 @@ def test_a_diagnosis_of_numbers_speaks_of_errors_and_counts_gains_as_gains(
     monkeypatch.setattr(recommendation, "all_candidates", lambda adapt_steps: both)
     told = invoke(
         "diagnose", str(table), "--rounds", "10", "--repetitions", "2", "--budget", "1000",
-        "--out", str(tmp_path / "diagnosis"), "--set", "data.client=city", "--set", "data.label=price",
-        "--set", "objective.name=regression",
+        "--out", str(tmp_path / "diagnosis"), "--set", "data.client=city",
+        "--set", "data.label=price", "--set", "objective.name=regression",
     )  # fmt: skip
     found = json.loads((tmp_path / "diagnosis" / "diagnosis.json").read_text())["pilot"]
     assert found["metric"]["name"] == "rmse"

@@ -65,6 +65,23 @@ VARIANTS: dict[str, Algorithm] = {
     "local-clipped": Local(**COMMON | {"max_gradient_norm": 0.3}),
     "apfl-clipped": APFL(**COMMON | {"max_gradient_norm": 0.3}),
     "aruba-clipped": ARUBA(**NO_ALPHA | {"max_gradient_norm": 0.3}),
+    "local-optimizer": Local(**COMMON, local_optimizer="adam", local_lr_decay="inverse-sqrt"),
+    "apfl-optimizers": APFL(
+        **COMMON,
+        local_optimizer="momentum",
+        local_lr_decay="inverse-sqrt",
+        server_optimizer="adam",
+        server_lr=0.01,
+        weight_decay=0.01,
+    ),
+    "aruba-schedule": ARUBA(
+        **NO_ALPHA,
+        server_optimizer="momentum",
+        server_lr=0.5,
+        server_lr_decay="cosine",
+        decay_rounds=5,
+        warmup_rounds=2,
+    ),
 }
 
 

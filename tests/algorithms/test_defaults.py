@@ -18,10 +18,13 @@ TRAINING = {
     "local_lr": 0.05, "local_steps": 10, "local_epochs": None, "batch_size": 40,
     "weights": "uniform", "max_gradient_norm": 5.0,
 }  # fmt: skip
+LOCAL_STEPS = {"local_lr_decay": "none", "local_optimizer": None}
+SERVER_STEP = {
+    "server_optimizer": None, "server_lr": 1.0, "warmup_rounds": 0, "server_lr_decay": "none",
+    "decay_rounds": None, "weight_decay": 0.0,
+}  # fmt: skip
 AVERAGING = {
-    **TRAINING, "inner_lr": 0.1, "local_lr_decay": "none", "random_iterate": False,
-    "local_optimizer": None, "server_optimizer": None, "server_lr": 1.0,
-    "warmup_rounds": 0, "server_lr_decay": "none", "decay_rounds": None, "weight_decay": 0.0,
+    **TRAINING, **LOCAL_STEPS, **SERVER_STEP, "inner_lr": 0.1, "random_iterate": False,
     "rates": "fixed", "rates_per_step": False, "rates_steps": None, "rates_method": None,
     "rates_lr": 0.1,
 }  # fmt: skip
@@ -35,9 +38,12 @@ META = {
 DEFAULTS = [
     (FedAvg, AVERAGING),
     (PerFedAvg, AVERAGING | META),
-    (Local, TRAINING | {"inner_lr": 0.1}),
-    (APFL, TRAINING | {"inner_lr": 0.1, "mixing": 0.5, "adaptive": True}),
-    (ARUBA, TRAINING | {"zeta": 1.0, "power": 1.0, "plus": 0.0}),
+    (Local, TRAINING | LOCAL_STEPS | {"inner_lr": 0.1}),
+    (
+        APFL,
+        TRAINING | LOCAL_STEPS | SERVER_STEP | {"inner_lr": 0.1, "mixing": 0.5, "adaptive": True},
+    ),
+    (ARUBA, TRAINING | SERVER_STEP | {"zeta": 1.0, "power": 1.0, "plus": 0.0}),
     (aggregation.Clip, {"norm": 1.0}),
     (aggregation.Quantise, {"width": 8, "range": 1.0}),
     (aggregation.Noise, {"deviation": 1.0}),
@@ -53,13 +59,14 @@ def test_every_option_has_its_default(kind: Any, expected: dict[str, Any]) -> No
     assert {field.name: getattr(made, field.name) for field in dataclasses.fields(made)} == expected
 
 
-AVERAGING_NUMBERS = {"local_lr", "inner_lr", "server_lr", "rates_lr", "weight_decay"}
+SERVER_NUMBERS = {"server_lr", "weight_decay"}
+AVERAGING_NUMBERS = {"local_lr", "inner_lr", "rates_lr"} | SERVER_NUMBERS
 NUMBERS = {
     FedAvg: AVERAGING_NUMBERS,
     PerFedAvg: AVERAGING_NUMBERS | {"delta"},
     Local: {"local_lr", "inner_lr"},
-    APFL: {"local_lr", "inner_lr", "mixing"},
-    ARUBA: {"local_lr", "zeta", "power", "plus"},
+    APFL: {"local_lr", "inner_lr", "mixing"} | SERVER_NUMBERS,
+    ARUBA: {"local_lr", "zeta", "power", "plus"} | SERVER_NUMBERS,
     aggregation.Clip: {"norm"},
     aggregation.Quantise: {"range"},
     aggregation.Noise: {"deviation"},

@@ -148,6 +148,47 @@ def test_options_that_came_later_do_not_change_the_fingerprint_unless_they_are_u
     assert load_experiment(None, settings[:2]).fingerprint() != "a1e1f3aea0f0174e"
 
 
+@pytest.mark.parametrize(
+    "name, fingerprint",
+    [("local", "f4352454fb520964"), ("apfl", "47d94db218eb3171"), ("aruba", "c82cf5c3fee8de1f")],
+)
+def test_options_that_other_algorithms_had_before_count_only_where_they_are_used(
+    name: str, fingerprint: str
+) -> None:
+    """The fingerprints that were computed when only fedavg and per-fedavg had optimisers."""
+    settings = [f"algorithm.name={name}", "data.source=digits", "algorithm.max_gradient_norm=inf"]
+    assert load_experiment(None, settings).fingerprint() == fingerprint
+    used = {
+        "local": "local_lr_decay=inverse-sqrt",
+        "apfl": "local_optimizer=adam",
+        "aruba": "server_lr=0.5",
+    }[name]
+    assert load_experiment(None, [*settings, f"algorithm.{used}"]).fingerprint() != fingerprint
+
+
+@pytest.mark.parametrize(
+    "name, option, owners",
+    [
+        ("local", "server_lr=0.5", "apfl, aruba, fedavg, per-fedavg"),
+        ("aruba", "local_optimizer=adam", "apfl, fedavg, local, per-fedavg"),
+        ("fedavg", "mixing=0.5", "apfl"),
+    ],
+)
+def test_an_option_of_another_algorithm_names_those_that_have_it(
+    name: str, option: str, owners: str
+) -> None:
+    key = option.partition("=")[0]
+    expected = f"algorithm.{key} is not an option of {name}; it belongs to {owners}"
+    with pytest.raises(ConfigError, match=f"^{expected}$"):
+        load_experiment(None, [f"algorithm.name={name}", f"algorithm.{option}"])
+
+
+def test_another_algorithm_keeps_the_options_it_shares() -> None:
+    first = load_experiment(None, ["algorithm.name=fedavg", "algorithm.server_optimizer=adam"])
+    assert first.with_algorithm("apfl").algorithm["server_optimizer"] == "adam"
+    assert "server_optimizer" not in first.with_algorithm("local").algorithm
+
+
 def test_only_stored_tables_without_a_norm_are_read_as_never_clipped(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[algorithm]\nname = "aruba"\n')

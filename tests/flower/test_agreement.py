@@ -27,6 +27,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "local": {},
     "apfl": {"max_gradient_norm": float("inf")},
     "aruba": {},
+    "apfl, optimisers": {
+        "name": "apfl", "local_optimizer": "momentum", "local_lr_decay": "inverse-sqrt",
+        "server_optimizer": "adam", "server_lr": 0.1, "weight_decay": 0.01,
+    },
 }  # fmt: skip
 
 

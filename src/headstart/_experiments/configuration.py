@@ -250,11 +250,7 @@ class Experiment:
         table = self.to_table()
         for free in ("label", "rounds", *([] if with_data else ["data"])):
             del table[free]
-        table["algorithm"] = {
-            name: value
-            for name, value in table["algorithm"].items()
-            if LATER_OPTIONS.get(name) != value
-        }
+        table["algorithm"] = without_later_options(table["algorithm"])
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -273,6 +269,12 @@ LATER_OPTIONS: Mapping[str, object] = {
 
 At these values they do not count in a fingerprint, so that folders of version 0.1 can be resumed.
 """
+LATER_OPTIONS_OF: Mapping[str, Mapping[str, object]] = {
+    "local": {"local_lr_decay": "none"},
+    "apfl": {"local_lr_decay": "none", "server_lr": 1.0},
+    "aruba": {"server_lr": 1.0},
+}
+"""The same, for options that version 0.1 had for other algorithms only."""
 DEFAULT: JsonTable = {
     "rounds": 1000,
     "participation": 0.5,
@@ -301,6 +303,12 @@ DEFAULT: JsonTable = {
     "evaluation": {"every": 100, "adapt_steps": 3},
 }
 """The experiment of ``headstart run`` without arguments: examples/demo/3-learned-rates.toml."""
+
+
+def without_later_options(algorithm: Table) -> JsonTable:
+    """Return an ``[algorithm]`` table without later options that change nothing."""
+    later = {**LATER_OPTIONS, **LATER_OPTIONS_OF.get(str(algorithm.get("name")), {})}
+    return {key: value for key, value in algorithm.items() if later.get(key, ...) != value}
 
 
 def load_experiment(
@@ -394,7 +402,22 @@ def apply_setting(table: JsonTable, setting: str) -> None:
 
 def build_algorithm(table: Table) -> Algorithm:
     """Build the algorithm of an ``[algorithm]`` table."""
+    _refuse_options_of_others(table)
     return _build("algorithm", ALGORITHM, table)
+
+
+def _refuse_options_of_others(table: Table) -> None:
+    """Refuse an option that only other algorithms have, and name these."""
+    name = table.get("name", ALGORITHM.default)
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        return
+    known = ALGORITHM.option_names(name)
+    for key in table:
+        owners = [other for other in ALGORITHMS if key in ALGORITHM.option_names(other)]
+        if key != "name" and key not in known and owners:
+            raise ConfigError(
+                f"algorithm.{key} is not an option of {name}; it belongs to {', '.join(owners)}"
+            )
 
 
 def build_aggregated_algorithm(algorithm: Table, aggregation: Table) -> Algorithm:

@@ -23,8 +23,15 @@ from headstart.algorithms._contract import (
 )
 from headstart.algorithms._fedavg import FedAvg
 from headstart.algorithms._local import Local
-from headstart.algorithms._local_training import LocalTraining, PlainAdaptation, descend
+from headstart.algorithms._local_training import (
+    LocalDescent,
+    LocalOptimization,
+    LocalTraining,
+    PlainAdaptation,
+    descend,
+)
 from headstart.algorithms._per_fedavg import PerFedAvg
+from headstart.algorithms._server_step import ServerStep, Stepped
 
 ALGORITHMS: dict[str, type[Algorithm]] = collect_builtin(__name__, require_subclass(Algorithm))
 """Every algorithm by the name an experiment file uses."""
@@ -41,12 +48,16 @@ __all__ = [
     "FedAvg",
     "GradientNormPoint",
     "Local",
+    "LocalDescent",
+    "LocalOptimization",
     "LocalTraining",
     "Part",
     "PerFedAvg",
     "PlainAdaptation",
     "Reply",
     "Sent",
+    "ServerStep",
+    "Stepped",
     "Task",
     "TaskObjective",
     "descend",

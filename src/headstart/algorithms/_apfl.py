@@ -16,11 +16,15 @@ with step size α; w and λ_i stay.
 
 Beyond their text, local steps clip the direction of w_i and that of v_i, λ_i ∇f_i(v̄_i; ξ), each to
 ``max_gradient_norm``. The step of λ_i has bounds of its own, and the step at test time stays plain.
+With a local optimiser, w_i and v_i each have one, which starts again in every round; λ_i moves by
+plain descent, with β_k. An optimiser that divides by the size of the gradients (Adam) undoes the
+factor λ_i in the direction of v_i, which is constant during a round: v_i then moves as far as w_i.
+The server's step (:mod:`._server_step`) moves w alone.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -28,17 +32,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.algorithms._contract import Batch, Cohort, Info, Reply, Sent, Task
-from headstart.algorithms._local_training import LocalTraining, descend
+from headstart.algorithms._local_training import LocalOptimization, descend
+from headstart.algorithms._server_step import ServerStep
 from headstart.errors import ConfigError
 from headstart.options import require_positive
-from headstart.trees import Tree, add, dot, mix, norm, scale, subtract
+from headstart.trees import Scalar, Tree, dot, mix, norm, scale, subtract
 
 
 class APFLState(NamedTuple):
-    """The global model."""
+    """The server's state."""
 
     params: Tree
     round: Int[Array, ""]
+    optimizer: Any = ()
 
 
 class APFLMemory(NamedTuple):
@@ -56,7 +62,7 @@ class APFLPersonal(NamedTuple):
 
 
 @final
-class APFL(LocalTraining):
+class APFL(LocalOptimization, ServerStep):
     """Adaptive personalised federated learning; β is the step size of w_i, v_i and λ_i."""
 
     name: ClassVar[str] = "apfl"
@@ -81,7 +87,7 @@ class APFL(LocalTraining):
 
     def init(self, params: Tree) -> APFLState:
         """Return the global model before the first round."""
-        return APFLState(params, jnp.zeros((), jnp.int32))
+        return APFLState(params, jnp.zeros((), jnp.int32), self.init_server_optimizer(params))
 
     def init_memory(self, state: APFLState) -> APFLMemory:
         """Return v_i = w, and λ_i as configured."""
@@ -89,39 +95,41 @@ class APFL(LocalTraining):
         return APFLMemory(state.params, jnp.asarray(self.mixing, dtype))
 
     def broadcast(self, state: APFLState, key: PRNGKeyArray) -> Sent:
-        """Send w."""
-        return Sent(state.params)
+        """Send w; with a diminishing step, also β_k."""
+        return Sent(state.params, self.local_lr_to_send(state.round))
 
     def client_update(
         self, sent: Sent, memory: APFLMemory, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, APFLMemory, Info]:
         """Adapt λ_i, then take τ steps on w_i and v_i."""
-        size = self.batch_sizes[1]
+        size, beta = self.batch_sizes[1], self.local_lr_received(sent.extra)
+        descent = self.local_descent(beta)
         first = task.batch(jax.random.fold_in(key, self.local_steps), size)
-        share = self._adapt_mixing(sent.params, memory, task, first)
+        share = self._adapt_mixing(sent.params, memory, task, first, beta)
 
         def step(
-            models: tuple[Tree, Tree], batches: list[Batch], t: Array
-        ) -> tuple[tuple[Tree, Tree], Float[Array, ""]]:
-            w, v = models
+            carry: _Models, batches: list[Batch], t: Array
+        ) -> tuple[_Models, Float[Array, ""]]:
+            w, v, of_w, of_v = carry
             loss, gradient = jax.value_and_grad(task.loss)(w, batches[0])
             towards = self._local_direction(w, v, share, task, batches[0])
-            moved = (
-                descend(w, self.clip(gradient), self.local_lr),
-                descend(v, self.clip(towards), self.local_lr),
-            )
-            return moved, loss
+            w, of_w = descent.move(w, self.clip(gradient), of_w)
+            v, of_v = descent.move(v, self.clip(towards), of_v)
+            return _Models(w, v, of_w, of_v), loss
 
-        (w, v), loss = self.train(step, (sent.params, memory.local), task, key, [size])
+        models = (sent.params, memory.local)
+        start = _Models(*models, *map(descent.init, models))
+        (w, v, *_), loss = self.train(step, start, task, key, [size])
         reply = Reply(subtract(w, sent.params), self.weight_of(task.count))
         return reply, APFLMemory(v, share), {"loss": loss}
 
     def server_update(
         self, state: APFLState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[APFLState, Info]:
-        """Set w to the mean of the w_i."""
-        info = {"update_norm": norm(cohort.update)}
-        return APFLState(add(state.params, cohort.update), state.round + 1), info
+        """Set w to the mean of the w_i, or take another step of the server."""
+        stepped = self.server_step(state.params, state.optimizer, state.round, cohort.update)
+        after = APFLState(stepped.params, state.round + 1, stepped.optimizer)
+        return after, {"update_norm": norm(stepped.update)}
 
     def personal_start(
         self, state: APFLState, memory: APFLMemory, task: Task, key: PRNGKeyArray
@@ -145,11 +153,21 @@ class APFL(LocalTraining):
         return scale(jax.grad(task.loss)(mix(v, w, share), batch), share)
 
     def _adapt_mixing(
-        self, w: Tree, memory: APFLMemory, task: Task, batch: Batch
+        self, w: Tree, memory: APFLMemory, task: Task, batch: Batch, beta: Scalar
     ) -> Float[Array, ""]:
         v, share = memory
         if not self.adaptive:
             return share
         gradient = jax.grad(task.loss)(mix(v, w, share), batch)
         slope = dot(subtract(v, w), gradient)
-        return jnp.clip(share - self.local_lr * slope, 0.0, 1.0).astype(share.dtype)
+        return jnp.clip(share - beta * slope, 0.0, 1.0).astype(share.dtype)
+
+
+class _Models(NamedTuple):
+    """What a client's local steps change."""
+
+    w: Tree
+    v: Tree
+    of_w: Any
+    """State of the optimiser of w."""
+    of_v: Any

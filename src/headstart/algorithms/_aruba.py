@@ -19,6 +19,11 @@ the weight of ε² and ζ² by the number of clients in a round; ε and ζ are t
 Beyond their text, ∇f_i of a local step is clipped to ``max_gradient_norm``, both in the step and in
 g: g describes the gradients that moved the model. A raw one that is huge would stay in the sum g
 and lower η of its coordinates from then on. Refinement at test time stays plain.
+
+The sizes of local steps are what ARUBA learns, and b and g are about plain steps of that size. So
+there is neither a local optimiser, which would rescale the steps, nor a decay of ``local_lr``,
+which has weight in the first rounds only. The server's step (:mod:`._server_step`) concerns φ
+alone: with an optimiser, φ moves by its step instead of to the mean; b and g do not change.
 """
 
 from __future__ import annotations
@@ -30,10 +35,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.algorithms._contract import Batch, Cohort, Info, Part, Reply, Sent, Task
-from headstart.algorithms._local_training import LocalTraining
+from headstart.algorithms._server_step import ServerStep
 from headstart.errors import ConfigError
 from headstart.options import require_positive
-from headstart.trees import Tree, add, norm, subtract, zeros_like
+from headstart.trees import Tree, norm, subtract, zeros_like
 
 
 class Rates(NamedTuple):
@@ -49,6 +54,7 @@ class ARUBAState(NamedTuple):
     params: Tree
     rates: Rates
     round: Int[Array, ""]
+    optimizer: Any = ()
 
 
 class Refined(NamedTuple):
@@ -59,7 +65,7 @@ class Refined(NamedTuple):
 
 
 @final
-class ARUBA(LocalTraining):
+class ARUBA(ServerStep):
     """FedAvg with learned step sizes; ``local_lr`` is ε/ζ, every step size before round 1."""
 
     name: ClassVar[str] = "aruba"
@@ -88,7 +94,8 @@ class ARUBA(LocalTraining):
         rates = Rates(
             _accumulate(zero, zero, first * self.local_lr**2), _accumulate(zero, zero, first)
         )
-        return ARUBAState(params, rates, jnp.zeros((), jnp.int32))
+        optimizer = self.init_server_optimizer(params)
+        return ARUBAState(params, rates, jnp.zeros((), jnp.int32), optimizer)
 
     def init_memory(self, state: ARUBAState) -> tuple[()]:
         """Return nothing: clients keep no memory."""
@@ -121,15 +128,16 @@ class ARUBA(LocalTraining):
     def server_update(
         self, state: ARUBAState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[ARUBAState, Info]:
-        """Set φ to the mean model, and add to b and g."""
+        """Set φ to the mean model, or take another step of the server; add to b and g."""
         observed = cohort.parts["rates"]
         belief = self.zeta**2 / (state.round + 2.0) ** self.power
         rates = Rates(
             _accumulate(state.rates.moved, observed.moved, belief * self.local_lr**2),
             _accumulate(state.rates.squares, observed.squares, belief),
         )
-        params = add(state.params, cohort.update)
-        return ARUBAState(params, rates, state.round + 1), {"update_norm": norm(cohort.update)}
+        stepped = self.server_step(state.params, state.optimizer, state.round, cohort.update)
+        after = ARUBAState(stepped.params, rates, state.round + 1, stepped.optimizer)
+        return after, {"update_norm": norm(stepped.update)}
 
     def adaptation_rates(self, state: ARUBAState) -> list[Tree]:
         """Return η, the same for every step."""

@@ -6,28 +6,21 @@ server adds the mean of their updates. The algorithms differ only in the directi
 Options of the papers, and beyond them:
 - random iterate (P Remark 4.7): the server draws t_k ∈ {0 … τ−1} and clients also return their
   iterate t_k. The theorems are about the mean of these, which is kept in the state.
-- diminishing step (P Remarks 4.8, G.1): β_k = β / √(k+1), that is c/√(τ(k+1)) with c = β√τ; k+1
-  because the papers' k starts at 1.
-- clipping: d is at most ``max_gradient_norm`` long (:mod:`._local_training`); exact meta-gradients
-  through several steps are occasionally huge. The gradients inside a meta-gradient are not clipped.
-- a local optimiser: d is passed to an Optax optimiser with step size β_k, which starts again in
-  every round. Without one, a step is plain descent.
+- a diminishing β_k, a local optimiser, and clipping of d (:mod:`._local_training`); exact
+  meta-gradients through several steps are occasionally huge. The gradients inside a meta-gradient
+  are not clipped.
+- a server optimiser, warm-up and decay of its step size, weight decay (:mod:`._server_step`).
 - learned rates: how far adaptation moves each array is learned beside w (:mod:`._rates`).
-- weight decay: few clients with few examples are soon learned by heart, and a start that knows
-  them by heart is a bad one; the server pulls w towards 0 in every round.
-- a server optimiser: minus the mean update is passed to an Optax optimiser as a gradient
-  (Reddi et al. 2021). Without one, the mean update is added as it is.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.algorithms._contract import (
@@ -41,11 +34,9 @@ from headstart.algorithms._contract import (
     Task,
 )
 from headstart.algorithms._local_training import (
-    OptimizerOption,
+    LocalOptimization,
     PlainAdaptation,
     advise_smaller,
-    descend,
-    resolve_optimizer,
 )
 from headstart.algorithms._rates import (
     RATES,
@@ -57,14 +48,12 @@ from headstart.algorithms._rates import (
     init_log_rates,
     rates_of_step,
 )
+from headstart.algorithms._server_step import ServerStep
 from headstart.errors import ConfigError
 from headstart.meta import MetaBatches, gradient_evaluations, meta_value_and_gradients
-from headstart.options import require_at_least, require_one_of, require_positive
-from headstart.trees import Tree, add, norm, scale, subtract, where
+from headstart.options import require_at_least, require_one_of
+from headstart.trees import Tree, add, norm, subtract, where
 
-Decay = Literal["none", "inverse-sqrt", "cosine"]
-LAST_SHARE = 0.01
-"""Where a cosine decay ends."""
 DEFAULT_RATES_STEPS = 3
 RATES_DRAW = 2**31 - 1
 """Number of the draw of the batches from which rates are learned; local steps count from 0."""
@@ -100,25 +89,16 @@ class Context(NamedTuple):
     task: Task
 
 
-class Averaging(PlainAdaptation):
+class Averaging(PlainAdaptation, LocalOptimization, ServerStep):
     """Local steps and averaging; a final class adds the direction of a local step."""
 
-    local_lr_decay: Literal["none", "inverse-sqrt"] = eqx.field(static=True, default="none")
-    random_iterate: bool = eqx.field(static=True, default=False)
-    local_optimizer: OptimizerOption = eqx.field(static=True, default=None)
-    """An Optax optimiser of local steps by name (``"adam"``), or a function from a step size."""
-    server_optimizer: OptimizerOption = eqx.field(static=True, default=None)
-    """An Optax optimiser of the server, in the same way."""
+    # Not constants of the program at any value: runs of earlier versions continue to the bit.
     server_lr: float = 1.0
     """η: the server's step size; without an optimiser the mean update is multiplied by it."""
-    warmup_rounds: int = eqx.field(static=True, default=0)
-    """Rounds in which the server's step size rises from 0 to η."""
-    server_lr_decay: Decay = eqx.field(static=True, default="none")
-    """How the server's step size decreases."""
-    decay_rounds: int | None = eqx.field(static=True, default=None)
-    """Rounds after which the cosine has reached its end, η/100."""
     weight_decay: float = 0.0
     """λ: the share of w that the server takes away in a round, w ← (1 − λ) w + update."""
+    random_iterate: bool = eqx.field(static=True, default=False)
+    """Whether clients also return a random iterate."""
     rates: RatesOption = eqx.field(static=True, default="fixed")
     """Whether adaptation moves all parameters with α, or with rates that are learned."""
     rates_per_step: bool = eqx.field(static=True, default=False)
@@ -135,21 +115,6 @@ class Averaging(PlainAdaptation):
 
     def __check_init__(self) -> None:
         """Refuse values that no run could use."""
-        require_positive(server_lr=self.server_lr)
-        require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
-        require_one_of(get_args(Decay), server_lr_decay=self.server_lr_decay)
-        require_at_least(0, warmup_rounds=self.warmup_rounds)
-        resolve_optimizer(self.local_optimizer, "local_optimizer")
-        resolve_optimizer(self.server_optimizer, "server_optimizer")
-        if (self.server_lr_decay == "cosine") != (self.decay_rounds is not None):
-            raise ConfigError(
-                f"server_lr_decay={self.server_lr_decay!r} with decay_rounds={self.decay_rounds}: "
-                "a cosine needs decay_rounds, and only a cosine"
-            )
-        if isinstance(self.weight_decay, int | float) and not 0 <= self.weight_decay < 1:
-            raise ConfigError(f"weight_decay={self.weight_decay} must lie between 0 and 1")
-        if self.decay_rounds is not None:
-            require_at_least(1, decay_rounds=self.decay_rounds)
         if self.random_iterate and self.local_epochs is not None:
             raise ConfigError(
                 f"random_iterate=true needs a fixed number of local steps; leave out "
@@ -211,9 +176,7 @@ class Averaging(PlainAdaptation):
         advice = advise_smaller("local_lr", self.local_lr)
         if self.gradients_per_direction > 1:
             advice += f" or algorithm.inner_lr={self.inner_lr / 10:g}"
-        if self.server_optimizer is not None:
-            advice += " or a smaller algorithm.server_lr"
-        return advice + self._advise_clipping()
+        return advice + self._advise_server() + self._advise_clipping()
 
     @property
     def measures_gradient_norm(self) -> bool:
@@ -229,12 +192,11 @@ class Averaging(PlainAdaptation):
 
     def init(self, params: Tree) -> AveragingState:
         """Return the initial model with the optimiser's first state."""
-        optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
         steps = self.rates_horizon if self.rates_per_step else 1
         return AveragingState(
             params,
             jnp.zeros((), jnp.int32),
-            () if optimizer is None else optimizer(self.server_lr).init(params),
+            self.init_server_optimizer(params),
             params if self.random_iterate else (),
             init_log_rates(params, self.rates, self.inner_lr, steps) if self.learns_rates else (),
         )
@@ -245,10 +207,9 @@ class Averaging(PlainAdaptation):
 
     def broadcast(self, state: AveragingState, key: PRNGKeyArray) -> Sent:
         """Send w_k, β_k and, if the algorithm has them, t_k and the log-rates."""
-        decay = jnp.sqrt(state.round + 1.0) if self.local_lr_decay == "inverse-sqrt" else 1.0
         chosen = jax.random.randint(key, (), 0, self.local_steps) if self.random_iterate else ()
-        extra = Round(jnp.asarray(self.local_lr / decay), chosen, state.log_rates)
-        return Sent(state.params, extra)
+        beta = jnp.asarray(self.local_lr_in(state.round))
+        return Sent(state.params, Round(beta, chosen, state.log_rates))
 
     def client_update(
         self, sent: Sent, memory: Memory, task: Task, key: PRNGKeyArray
@@ -256,8 +217,7 @@ class Averaging(PlainAdaptation):
         """Take τ local steps from w_k."""
         chosen: Round = sent.extra
         context = Context(sent, memory, task)
-        make = resolve_optimizer(self.local_optimizer, "local_optimizer")
-        optimizer = None if make is None else make(chosen.local_lr)
+        descent = self.local_descent(chosen.local_lr)
 
         def step(
             carry: _Local, batches: list[Batch], t: Int[Array, ""]
@@ -266,15 +226,11 @@ class Averaging(PlainAdaptation):
             if self.random_iterate:
                 kept = where(t == chosen.iterate, w, kept)
             loss, d, log_rates = self.direction_and_rates(w, log_rates, batches, context)
-            d = self.clip(d)
-            if optimizer is None:
-                return _Local(descend(w, d, chosen.local_lr), inner, kept, log_rates), loss
-            updates, inner = optimizer.update(d, inner, w)
-            return _Local(optax.apply_updates(w, updates), inner, kept, log_rates), loss
+            w, inner = descent.move(w, self.clip(d), inner)
+            return _Local(w, inner, kept, log_rates), loss
 
-        first = () if optimizer is None else optimizer.init(sent.params)
         kept = sent.params if self.random_iterate else ()
-        start = _Local(sent.params, first, kept, chosen.log_rates)
+        start = _Local(sent.params, descent.init(sent.params), kept, chosen.log_rates)
         end, loss = self.train(step, start, task, key, self.step_batches)
         weight = self.weight_of(task.count)
         parts = {}
@@ -307,37 +263,16 @@ class Averaging(PlainAdaptation):
     def server_update(
         self, state: AveragingState, cohort: Cohort, key: PRNGKeyArray
     ) -> tuple[AveragingState, Info]:
-        """Add η_k times the mean update to w, or take one step of the server's optimiser."""
-        optimizer = resolve_optimizer(self.server_optimizer, "server_optimizer")
-        updates, inner = cohort.update, state.optimizer
-        if optimizer is not None:
-            transform = optimizer(self.server_lr)
-            updates, inner = transform.update(scale(updates, -1.0), inner, state.params)
-            updates = scale(updates, self._schedule(state.round))
-        else:
-            updates = scale(updates, self.server_lr * self._schedule(state.round))
+        """Take the server's step; also keep the mean random iterate, and move the log-rates."""
+        stepped = self.server_step(state.params, state.optimizer, state.round, cohort.update)
         iterate = add(state.params, cohort.parts["iterate"]) if self.random_iterate else ()
         log_rates = state.log_rates
         if self.learns_rates:
             log_rates = add(log_rates, cohort.parts["log_rates"])
-        kept = 1 - self.weight_decay * self._schedule(state.round)
-        params = add(scale(state.params, kept), updates)
-        return (
-            AveragingState(params, state.round + 1, inner, iterate, log_rates),
-            {"update_norm": norm(updates)},
+        after = AveragingState(
+            stepped.params, state.round + 1, stepped.optimizer, iterate, log_rates
         )
-
-    def _schedule(self, round: Int[Array, ""]) -> Float[Array, ""] | float:
-        """Return the share of η in this round, from warm-up and decay."""
-        share: Float[Array, ""] | float = 1.0
-        if self.server_lr_decay == "inverse-sqrt":
-            share = 1 / jnp.sqrt(round + 1.0)
-        elif self.decay_rounds is not None:  # only a cosine has it
-            done = jnp.minimum(round / self.decay_rounds, 1.0)
-            share = jnp.maximum((1 + jnp.cos(jnp.pi * done)) / 2, LAST_SHARE)
-        if self.warmup_rounds:
-            share = share * jnp.minimum((round + 1.0) / self.warmup_rounds, 1.0)
-        return share
+        return after, {"update_norm": norm(stepped.update)}
 
     def adaptation_rates(self, state: AveragingState) -> list[Tree]:
         """Return the rates of each step that has its own."""

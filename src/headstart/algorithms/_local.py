@@ -1,14 +1,19 @@
-"""Local training: every client trains alone, from a common random start. No communication."""
+"""Local training: every client trains alone, from a common random start. No communication.
+
+The server takes no step, so there are no options for one. A local optimiser starts again in every
+round, as in the other algorithms: a client's memory is its model, without the optimiser's state.
+With ``local_lr_decay``, the clients need to know the round: the server sends β_k, and nothing else.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from headstart.algorithms._contract import Batch, Cohort, Info, Reply, Sent, Task
-from headstart.algorithms._local_training import PlainAdaptation, descend
+from headstart.algorithms._local_training import LocalOptimization, PlainAdaptation
 from headstart.trees import Tree
 
 
@@ -20,7 +25,7 @@ class LocalState(NamedTuple):
 
 
 @final
-class Local(PlainAdaptation):
+class Local(PlainAdaptation, LocalOptimization):
     """Each chosen client takes τ gradient steps on its own model; replies are empty.
 
     A client's memory is its model. A new client starts from the common random start, which is
@@ -43,19 +48,24 @@ class Local(PlainAdaptation):
         return state.params
 
     def broadcast(self, state: LocalState, key: PRNGKeyArray) -> Sent:
-        """Send nothing."""
-        return Sent(())
+        """Send nothing; with a diminishing step, β_k."""
+        return Sent((), self.local_lr_to_send(state.round))
 
     def client_update(
         self, sent: Sent, memory: Tree, task: Task, key: PRNGKeyArray
     ) -> tuple[Reply, Tree, Info]:
         """Take τ gradient steps on the client's own model."""
+        descent = self.local_descent(self.local_lr_received(sent.extra))
 
-        def step(w: Tree, batches: list[Batch], t: Array) -> tuple[Tree, Float[Array, ""]]:
+        def step(
+            carry: tuple[Tree, Any], batches: list[Batch], t: Array
+        ) -> tuple[tuple[Tree, Any], Float[Array, ""]]:
+            w, inner = carry
             loss, d = jax.value_and_grad(task.loss)(w, batches[0])
-            return descend(w, self.clip(d), self.local_lr), loss
+            return descent.move(w, self.clip(d), inner), loss
 
-        w, loss = self.train(step, memory, task, key, [self.batch_sizes[1]])
+        start = (memory, descent.init(memory))
+        (w, _), loss = self.train(step, start, task, key, [self.batch_sizes[1]])
         return Reply((), self.weight_of(task.count)), w, {"loss": loss}
 
     def server_update(

@@ -12,13 +12,20 @@ plain: they are the papers' adaptation, they are few, and a client's own model i
 
 An adaptation step draws a batch of D, as in the papers. With ``full_batch_adaptation`` it uses all
 of the client's examples. Adaptation takes few steps, so this is cheap for all but huge clients.
+
+Where the size of a local step is given, not learned (:class:`LocalOptimization`), two more options:
+- diminishing step (P Remarks 4.8, G.1): in round k, β_k = β / √(k+1), that is c/√(τ(k+1)) with
+  c = β√τ; k+1 because the papers' k starts at 1.
+- a local optimiser: the clipped d is passed to an Optax optimiser with step size β_k, which starts
+  again in every round: a client may wait long for its next round, and then begins from another
+  model. Without one, a step is plain descent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -29,7 +36,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from headstart.algorithms._contract import Algorithm, Batch, Task, Weights
 from headstart.errors import ConfigError
 from headstart.options import require_at_least, require_one_of, require_positive
-from headstart.trees import Tree, clip_norm
+from headstart.trees import Scalar, Tree, clip_norm
 
 BatchSize = int | tuple[int, int, int]
 OptimizerOption = str | Callable[..., Any] | None
@@ -153,6 +160,56 @@ class LocalTraining(Algorithm):
         steps = (jnp.arange(self.local_steps), task.draw_rows(key, self.local_steps, sum(sizes)))
         carry, losses = jax.lax.scan(one, start, steps)
         return carry, jnp.mean(losses)
+
+
+class LocalDescent(NamedTuple):
+    """How the local steps of a round move a model: by an optimiser, or by plain descent."""
+
+    step_size: Scalar
+    optimizer: optax.GradientTransformation | None
+
+    def init(self, params: Tree) -> Any:
+        """Return the optimiser's state before the first step of a round; ``()`` without one."""
+        return () if self.optimizer is None else self.optimizer.init(params)
+
+    def move(self, w: Tree, d: Tree, inner: Any) -> tuple[Tree, Any]:
+        """Return w after a step along −d, and the optimiser's next state."""
+        if self.optimizer is None:
+            return descend(w, d, self.step_size), inner
+        updates, inner = self.optimizer.update(d, inner, w)
+        return optax.apply_updates(w, updates), inner
+
+
+class LocalOptimization(LocalTraining):
+    """Options of local steps whose size is given: an optimiser, and a size that diminishes."""
+
+    local_lr_decay: Literal["none", "inverse-sqrt"] = eqx.field(static=True, default="none")
+    """How β decreases over the rounds: ``"inverse-sqrt"`` is β_k = β / √(k+1)."""
+    local_optimizer: OptimizerOption = eqx.field(static=True, default=None)
+    """An Optax optimiser of local steps by name (``"adam"``), or a function from a step size."""
+
+    def __check_init__(self) -> None:
+        """Refuse values that no run could use."""
+        require_one_of(("none", "inverse-sqrt"), local_lr_decay=self.local_lr_decay)
+        resolve_optimizer(self.local_optimizer, "local_optimizer")
+
+    def local_lr_in(self, round: Int[Array, ""]) -> Scalar:
+        """Return β_k, the size of local steps in this round."""
+        decay = jnp.sqrt(round + 1.0) if self.local_lr_decay == "inverse-sqrt" else 1.0
+        return self.local_lr / decay
+
+    def local_lr_to_send(self, round: Int[Array, ""]) -> Any:
+        """Return β_k for the clients, or ``()`` if they know it: it is always β."""
+        return () if self.local_lr_decay == "none" else self.local_lr_in(round)
+
+    def local_lr_received(self, sent: Any) -> Scalar:
+        """Return β_k from what :meth:`local_lr_to_send` returned."""
+        return self.local_lr if self.local_lr_decay == "none" else sent
+
+    def local_descent(self, step_size: Scalar) -> LocalDescent:
+        """Return how local steps of this size move a model."""
+        make = resolve_optimizer(self.local_optimizer, "local_optimizer")
+        return LocalDescent(step_size, None if make is None else make(step_size))
 
 
 class PlainAdaptation(LocalTraining):
