@@ -39,7 +39,7 @@ HEAD = [*(f"β = {beta:g}" for beta in STEP_SIZES), f"β = {STEP_SIZES[-1]:g}, {
 def train(setting: Setting, options: dict[str, Any], rounds: int, seed: int = 0) -> list[str]:
     """Train once; return the accuracies after each ``SHORT`` rounds, or what went wrong."""
     algorithm = {"batch_size": setting.batch_size, **options}
-    table = {**setting.experiment(seed).to_table(), "algorithm": algorithm}
+    table = {**setting.table(), "seed": seed, "algorithm": algorithm}
     chosen = Experiment.from_table(table)
     evaluation = hs.EvaluationOptions(
         every=SHORT, adapt_steps=STEPS, curve_steps=STEPS, max_clients=EVALUATED, choose_steps=False

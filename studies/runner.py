@@ -16,7 +16,7 @@ from headstart._experiments import Listener
 from headstart._experiments.comparison import slug
 from headstart._experiments.configuration import Experiment
 from headstart._experiments.finished_run import Run
-from headstart._experiments.recommendation import recommend
+from headstart._experiments.recommendation import recommend_for_experiment
 from headstart._experiments.results import host_facts
 from headstart._experiments.training import run_experiment, score_again
 from headstart.data._federated import FederatedDataset
@@ -161,7 +161,7 @@ def _summarize_diagnosis(diagnosis: Diagnosis) -> JsonTable:
 
 def _search_method(experiment: Experiment, wanted: MethodSearch, listener: Listener) -> JsonTable:
     begin = time.monotonic()
-    found = recommend(
+    found = recommend_for_experiment(
         experiment, budget=wanted.budget, candidates=wanted.candidates, goal="new",
         validation_splits=wanted.splits, shots=wanted.shots, say=listener.note,
     )  # fmt: skip

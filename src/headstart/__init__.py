@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         train,
     )
     from headstart._experiments.comparison import Comparison, compare
+    from headstart._experiments.recommendation import Recommendation, recommend
     from headstart.aggregation import with_aggregation
     from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
     from headstart.errors import HeadstartError
@@ -49,6 +50,7 @@ __all__ = [
     "Parts",
     "PerFedAvg",
     "PersonalModel",
+    "Recommendation",
     "Run",
     "aggregation",
     "algorithms",
@@ -59,6 +61,7 @@ __all__ = [
     "machine",
     "meta_gradient",
     "models",
+    "recommend",
     "testing",
     "train",
     "with_aggregation",
@@ -76,6 +79,7 @@ _HOMES = {
         *("load_model", "load_run", "train"),
     ),
     "headstart._experiments.comparison": ("Comparison", "compare"),
+    "headstart._experiments.recommendation": ("Recommendation", "recommend"),
 }
 
 

@@ -16,7 +16,7 @@ from headstart.algorithms import APFL, ARUBA, FedAvg, Local, PerFedAvg
 
 TRAINING = {
     "local_lr": 0.05, "local_steps": 10, "local_epochs": None, "batch_size": 40,
-    "weights": "uniform", "max_gradient_norm": 5.0,
+    "weights": "uniform", "max_gradient_norm": 5.0, "full_batch_adaptation": False,
 }  # fmt: skip
 LOCAL_STEPS = {"local_lr_decay": "none", "local_optimizer": None}
 SERVER_STEP = {

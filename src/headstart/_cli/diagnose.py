@@ -145,11 +145,11 @@ def _find_method(
     experiment: Experiment, budget: int | None, say: Callable[[str], None]
 ) -> Recommendation | None:
     """Search for the method to recommend; say why if there is none, and keep the diagnosis."""
-    from headstart._experiments.recommendation import recommend
+    from headstart._experiments.recommendation import recommend_for_experiment
     from headstart.errors import ConfigError, DivergedError
 
     try:
-        return recommend(experiment, budget=budget, say=say)
+        return recommend_for_experiment(experiment, budget=budget, say=say)
     except (ConfigError, DivergedError) as error:
         say(f"no method is recommended: {error}")
         return None

@@ -293,6 +293,7 @@ DEFAULT: JsonTable = {
         "inner_lr": 0.3,
         "local_lr": 0.2,
         "local_steps": 1,
+        "full_batch_adaptation": True,
         "server_optimizer": "adam",
         "server_lr": 0.01,
         "weight_decay": 0.01,

@@ -24,9 +24,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headstart._experiments.configuration import Experiment, Table, build_algorithm
-from headstart._experiments.search import Goal, Say, Search, Trial, search
+from headstart._experiments.arguments import check_arguments
+from headstart._experiments.configuration import (
+    EvaluationOptions,
+    Experiment,
+    Table,
+    build_algorithm,
+)
+from headstart._experiments.description import describe_experiment
+from headstart._experiments.search import Goal, Say, Search, Subject, Trial, search
+from headstart._simulation.sampling import count_active_clients
 from headstart._simulation.simulation import Simulation
+from headstart.algorithms import Algorithm, FedAvg
+from headstart.data._federated import FederatedDataset
+from headstart.models._model import Model
+from headstart.models.objectives import ObjectiveLike
+from headstart.options import require_at_least
+from headstart.parts import Parts
 from headstart.records._base import JsonTable
 
 STABLE: dict[str, object] = {"max_gradient_norm": 5.0}
@@ -49,6 +63,16 @@ class Recommendation:
 
     experiment: Experiment
     search: Search
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The recommended method, for :func:`headstart.train`."""
+        return self.experiment.build_algorithm()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of training that keep to the budget."""
+        return self.experiment.rounds
 
     @property
     def winner(self) -> Trial:
@@ -115,8 +139,9 @@ def describe_method(algorithm: Table) -> str:
         local += f", {str(server).capitalize()} at the server ({algorithm['server_lr']:g})"
     if algorithm.get("weight_decay"):
         local += f", weight decay {algorithm['weight_decay']:g}"
+    examples = " to all examples" if algorithm.get("full_batch_adaptation") else ""
     if algorithm["name"] == "fedavg":
-        return f"FedAvg with {local}, then adaptation with α = {algorithm['inner_lr']:g}"
+        return f"FedAvg with {local}, then adaptation{examples} with α = {algorithm['inner_lr']:g}"
     words = f"Per-FedAvg ({algorithm['method']}, ν = {algorithm['inner_steps']}) with {local}"
     if algorithm.get("rates", "fixed") != "fixed":
         words += f", rates learned {algorithm['rates']} from α = {algorithm['inner_lr']:g}"
@@ -124,7 +149,7 @@ def describe_method(algorithm: Table) -> str:
         words += f", α = {algorithm['inner_lr']:g}"
     if algorithm.get("earlier_losses"):
         words += f", losses before the last step counting {algorithm['earlier_losses']:g}"
-    return words
+    return f"{words}, adaptation{examples}" if examples else words
 
 
 def all_candidates(adapt_steps: int) -> list[Table]:
@@ -168,7 +193,7 @@ def learned_rates_candidates(adapt_steps: int) -> list[Table]:
     ]  # fmt: skip
 
 
-def recommend(
+def recommend_for_experiment(
     experiment: Experiment,
     *,
     budget: int | None = None,
@@ -179,6 +204,7 @@ def recommend(
     shots: int | None = None,
     seed: int = 0,
     say: Say = lambda line: None,
+    subject: Subject | None = None,
 ) -> Recommendation:
     """Find the best method for an experiment's clients and model.
 
@@ -186,30 +212,89 @@ def recommend(
     experiment. The search spends about six times as many. Rounds are chosen so that the recommended
     experiment keeps to the budget.
     """
-    budget = gradient_budget(experiment) if budget is None else budget
+    subject = subject or Subject.from_experiment(experiment)
+    budget = gradient_budget(experiment, subject) if budget is None else budget
     if candidates is None:
         candidates = all_candidates(experiment.evaluation.adapt_steps)
-    first, *others = _affordable(experiment, candidates, budget, say)
+    first, *others = _affordable(experiment, subject, candidates, budget, say)
     result = search(
         _with_algorithm(experiment, first), candidates=others, goal=goal,
         budget=TIMES * (validation_splits or 1) * budget,
         validation_splits=validation_splits,
-        final_seeds=final_seeds, shots=shots, seed=seed, say=say,
+        final_seeds=final_seeds, shots=shots, seed=seed, say=say, subject=subject,
     )  # fmt: skip
     best = replace(result.best, label="recommended")
-    return Recommendation(replace(best, rounds=rounds_within(best, budget)), result)
+    return Recommendation(replace(best, rounds=rounds_within(best, budget, subject)), result)
+
+
+def recommend(
+    data: FederatedDataset,
+    model: Model,
+    *,
+    budget: int,
+    adapt_steps: int = 3,
+    batch_size: int = 20,
+    participation: float = 0.5,
+    seed: int = 0,
+    objective: ObjectiveLike = None,
+    parts: Parts | None = None,
+    candidates: Sequence[Table] | None = None,
+    goal: Goal | None = None,
+    validation_splits: int | None = None,
+    final_seeds: int = 1,
+    shots: int | None = None,
+    say: Say = lambda line: None,
+) -> Recommendation:
+    """Find the best method for these clients and this model, as ``headstart diagnose`` does.
+
+    Candidates are judged by known clients that are kept out of training. Held-out examples and new
+    clients are never used.
+
+    Args:
+        data: Clients' examples, split.
+        model: What is trained.
+        budget: Gradient evaluations of one training run; the search spends about six times as many.
+        adapt_steps: Adaptation steps after which clients are judged.
+        batch_size: Examples of a training batch.
+        participation: Fraction of the known clients that take part in a round.
+        seed: Decides the first model, every draw and the validation clients.
+        objective: An objective, its class or its name; by default what fits the labels.
+        parts: Which parameters are trained, adapted and kept at the client; by default all.
+        candidates: Tables of options as in ``[algorithm]``, each with a ``name``, which may be of
+            an algorithm of your own (``package.module:Class``); by default a fixed list.
+        goal: ``new`` (validation clients), ``known`` (further examples of known clients) or both.
+        validation_splits: How often each candidate is trained, each time without other clients.
+        final_seeds: Seeds that each candidate of the last stage is trained with.
+        shots: Clients are judged after adapting to at most this many examples; by default to all.
+        say: Receives a line for each candidate and stage, such as ``print``.
+
+    Train what it returns: ``hs.train(data, model, found.algorithm, rounds=found.rounds, …)``.
+    """
+    require_at_least(1, budget=budget)
+    placeholder = FedAvg(batch_size=batch_size)
+    check_arguments(data, model, placeholder, rounds=1)
+    experiment = describe_experiment(
+        data, model, placeholder, rounds=1, participation=participation, seed=seed,
+        evaluation=EvaluationOptions(adapt_steps=adapt_steps), objective=objective,
+        parts=parts or Parts(),
+    )  # fmt: skip
+    return recommend_for_experiment(
+        experiment, budget=budget, candidates=candidates, goal=goal,
+        validation_splits=validation_splits, final_seeds=final_seeds, shots=shots, seed=seed,
+        say=say, subject=Subject(data, model, objective),
+    )  # fmt: skip
 
 
 def _affordable(
-    experiment: Experiment, candidates: Sequence[Table], budget: int, say: Say
+    experiment: Experiment, subject: Subject, candidates: Sequence[Table], budget: int, say: Say
 ) -> list[Table]:
     """Return the candidates that can train for at least one round in the first stage.
 
     Of n candidates each gets about a third of the search's budget divided by n. Leaving one out
     gives more to the others, so the dearest is left out first.
     """
-    clients = _simulation(experiment).active
-    examples = int(np.median(experiment.build_data().train_counts))
+    clients = count_active_clients(experiment.participation, subject.data.known_clients)
+    examples = int(np.median(subject.data.train_counts))
     cost = {
         number: clients * build_algorithm(_whole(experiment, table)).gradients_per_update(examples)
         for number, table in enumerate(candidates)
@@ -231,23 +316,24 @@ def _whole(experiment: Experiment, options: Table) -> dict[str, object]:
     return {**kept, **options}
 
 
-def gradient_budget(experiment: Experiment) -> int:
+def gradient_budget(experiment: Experiment, subject: Subject | None = None) -> int:
     """Return the gradient evaluations of the experiment's training."""
-    return _simulation(experiment).gradient_evaluations(experiment.rounds)
+    return _simulation(experiment, subject).gradient_evaluations(experiment.rounds)
 
 
-def rounds_within(experiment: Experiment, budget: int) -> int:
+def rounds_within(experiment: Experiment, budget: int, subject: Subject | None = None) -> int:
     """Return the most rounds that keep to a budget, at least 1."""
-    return max(1, int(budget / _simulation(experiment).gradient_evaluations(1)))
+    return max(1, int(budget / _simulation(experiment, subject).gradient_evaluations(1)))
 
 
-def _simulation(experiment: Experiment) -> Simulation:
+def _simulation(experiment: Experiment, subject: Subject | None) -> Simulation:
+    subject = subject or Subject.from_experiment(experiment)
     return Simulation(
-        experiment.build_data(),
-        experiment.build_model(),
+        subject.data,
+        subject.model,
         experiment.build_algorithm(),
         participation=experiment.participation,
         seed=experiment.seed,
         parts=experiment.parts,
-        objective=experiment.objective,
+        objective=subject.objective,
     )

@@ -42,6 +42,8 @@ from headstart._simulation.scoring import Scores
 from headstart._simulation.simulation import Progress, Simulation
 from headstart.data._federated import FederatedDataset
 from headstart.errors import ConfigError, DivergedError
+from headstart.models._model import Model
+from headstart.models.objectives import ObjectiveLike
 from headstart.options import require_at_least, require_one_of
 from headstart.records import KNOWN, NEW, Evaluation
 
@@ -57,6 +59,19 @@ INNER_LR = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 LOCAL_LR = (0.003, 0.01, 0.03, 0.1, 0.3)
 LOCAL_STEPS = (1, 5)
 SYMBOLS = {"inner_steps": "ν", "local_steps": "τ", "inner_lr": "α", "local_lr": "β"}
+
+
+class Subject(NamedTuple):
+    """What every candidate is trained on; from Python these may be objects without a name."""
+
+    data: FederatedDataset
+    model: Model
+    objective: ObjectiveLike = None
+
+    @classmethod
+    def from_experiment(cls, experiment: Experiment) -> Subject:
+        """Build what the experiment names."""
+        return cls(experiment.build_data(), experiment.build_model(), experiment.objective)
 
 
 class StageScore(NamedTuple):
@@ -162,6 +177,7 @@ def search(
     shots: int | None = None,
     seed: int = 0,
     say: Say = lambda line: None,
+    subject: Subject | None = None,
 ) -> Search:
     """Find the best candidate within about ``budget`` gradient evaluations.
 
@@ -181,15 +197,18 @@ def search(
         shots: Clients are judged after adapting to at most this many examples; by default to all.
         seed: Decides which candidates are drawn, and the validation clients.
         say: Receives a line for each candidate and stage.
+        subject: Data, model and objective; by default what the experiment names.
     """
     require_at_least(1, final_seeds=final_seeds)
     if goal is not None:
         require_one_of(("new", "known", "both"), goal=goal)
-    whole = experiment.build_data()
+    subject = subject or Subject.from_experiment(experiment)
+    whole = subject.data
     chosen: Goal = goal or ("new" if whole.new_clients else "known")
     splits = _tuning_splits(whole, chosen, validation_splits, seed)
     trials = _draw_trials(experiment, candidates, most, seed)
-    contestants = [_Contestant(experiment, splits, chosen, shots, trial) for trial in trials]
+    subjects = [subject._replace(data=split) for split in splits]
+    contestants = [_Contestant(experiment, subjects, chosen, shots, trial) for trial in trials]
     stages = _Stages.plan(len(trials), budget / len(splits), final_seeds)
     stages.refuse_small_budget(contestants, budget, len(splits))
     validated = tuple(split.name(c) for split in splits for c in _validation_clients(split))
@@ -328,25 +347,25 @@ class _Contestant:
     def __init__(
         self,
         experiment: Experiment,
-        splits: Sequence[FederatedDataset],
+        subjects: Sequence[Subject],
         goal: Goal,
         shots: int | None,
         trial: Trial,
     ) -> None:
-        self.experiment, self.splits, self.goal, self.trial = experiment, splits, goal, trial
+        self.experiment, self.subjects, self.goal, self.trial = experiment, subjects, goal, trial
         self.shots = shots
         self.algorithm = _complete_options(experiment, trial.options)
-        self.runs = [_TrainingRun(experiment, self.algorithm, data, shots, 0) for data in splits]
+        self.runs = [_TrainingRun(experiment, self.algorithm, each, shots, 0) for each in subjects]
         self.cost_of_round = max(run.cost_of_round for run in self.runs)
         trial.metric = self.runs[0].metric
 
     def train(self, gradients: float, seeds: int) -> None:
         """Train every run up to this many gradient evaluations in all, and note the score."""
-        have = len(self.runs) // len(self.splits)
+        have = len(self.runs) // len(self.subjects)
         self.runs += [
-            _TrainingRun(self.experiment, self.algorithm, data, self.shots, seed)
+            _TrainingRun(self.experiment, self.algorithm, subject, self.shots, seed)
             for seed in range(have, seeds)
-            for data in self.splits
+            for subject in self.subjects
         ]
         trial = self.trial
         failures: list[str] = []
@@ -390,11 +409,12 @@ class _TrainingRun:
         self,
         experiment: Experiment,
         algorithm: Table,
-        data: FederatedDataset,
+        subject: Subject,
         shots: int | None,
         seed: int,
     ) -> None:
-        self.experiment, self.algorithm, self.data = experiment, algorithm, data
+        self.experiment, self.algorithm, self.subject = experiment, algorithm, subject
+        self.data = subject.data
         self.shots = shots
         self.seed = (experiment.seed + seed) % 2**32
         simulation = self._simulation()
@@ -443,13 +463,13 @@ class _TrainingRun:
         experiment = self.experiment
         return Simulation(
             self.data,
-            experiment.build_model(),
+            self.subject.model,
             build_aggregated_algorithm(self.algorithm, experiment.aggregation),
             participation=experiment.participation,
             seed=self.seed,
             evaluate_at_most=experiment.evaluation.max_clients,
             parts=experiment.parts,
-            objective=experiment.objective,
+            objective=self.subject.objective,
         )
 
 
@@ -571,6 +591,7 @@ __all__ = [
     "Goal",
     "Search",
     "StageScore",
+    "Subject",
     "Trial",
     "candidate_settings",
     "choose_validation_splits",
