@@ -1,5 +1,6 @@
 """What holds for every test: strict JAX, repeatable examples, nothing from outside."""
 
+import gc
 import json
 import os
 import shutil
@@ -21,12 +22,17 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Without the lines of Python that every operation comes from, programs are made faster.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import hypothesis
 import jax
 import pytest
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache"
+MAPPINGS = Path("/proc/self/maps")
+MOST_MAPPINGS = 15_000
+"""A quarter of what Linux allows a process by default; programs then take about 2 GB."""
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -37,6 +43,13 @@ hypothesis.settings.load_profile("headstart")
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers report to the process that started them
         config.pluginmanager.register(Durations(CACHE / "durations.json"))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage less often: traces are many objects, and hardly any are garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 50)
 
 
 class Durations:
@@ -75,14 +88,15 @@ def hermetic(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def programs_of_one_module() -> Iterator[None]:
-    """Forget compiled programs when a module is done.
+def few_programs() -> Iterator[None]:
+    """Forget compiled programs after a module that leaves too many.
 
     Every one of them maps memory, and a process that has compiled some thousands runs into the
-    system's limit on mappings: XLA then crashes.
+    system's limit on mappings: XLA then crashes. Up to then, modules share programs.
     """
     yield
-    jax.clear_caches()
+    if not MAPPINGS.exists() or len(MAPPINGS.read_bytes().splitlines()) > MOST_MAPPINGS:
+        jax.clear_caches()
 
 
 @pytest.fixture

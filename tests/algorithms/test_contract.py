@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ from headstart.algorithms import ALGORITHMS, APFL, Algorithm, FedAvg, Task
 from headstart.algorithms._contract import ModelParts
 from headstart.errors import ConfigError
 from headstart.models import Classification, mlp
-from headstart.testing import algorithm_problems
+from headstart.testing import Problem, _behaviour_checks, algorithm_problems
 from headstart.testing._behaviour_checks import count_gradients
 from headstart.testing._bench import Bench
+from headstart.testing._gradient_counting import Counts
 
-grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
 KEY = jax.random.key(3)
 
 
@@ -49,19 +49,39 @@ def test_the_grid_covers_every_algorithm() -> None:
     assert {type(a) for a in tiny.VARIANTS.values()} == set(ALGORITHMS.values())
 
 
-@grid
-def test_every_algorithm_keeps_the_contract(algorithm: Algorithm) -> None:
+class Checked(NamedTuple):
+    """An algorithm, its problems, and the gradients that were counted to find them."""
+
+    algorithm: Algorithm
+    problems: list[Problem]
+    counted: list[tuple[dict[int, Counts], Counts]]
+
+
+@pytest.fixture(scope="module", params=tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
+def checked(request: pytest.FixtureRequest) -> Checked:
+    counted: list[Any] = []
+
+    def count_and_keep(bench: Bench) -> Any:
+        counted.append(count_gradients(bench))
+        return counted[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_behaviour_checks, "count_gradients", count_and_keep)
+        return Checked(request.param, algorithm_problems(request.param), counted)
+
+
+def test_every_algorithm_keeps_the_contract(checked: Checked) -> None:
     """tests/testing/test_testing.py shows what this notices."""
-    assert algorithm_problems(algorithm) == []
+    assert checked.problems == []
 
 
-@grid
-def test_gradients_are_counted_to_the_last_one(algorithm: Algorithm) -> None:
+def test_gradients_are_counted_to_the_last_one(checked: Checked) -> None:
     """Our own algorithms use the convention: a gradient is 1, a Hessian-vector product 2."""
-    updates, step = count_gradients(Bench.of(algorithm, None, None))
+    ((updates, step),) = checked.counted
+    assert len(updates) == 2
     for examples, counts in updates.items():
-        assert counts.evaluations == algorithm.gradients_per_update(examples)
-    assert step.evaluations == algorithm.gradients_per_step
+        assert counts.evaluations == checked.algorithm.gradients_per_update(examples)
+    assert step.evaluations == checked.algorithm.gradients_per_step
 
 
 WRONG = [

@@ -30,6 +30,9 @@ from headstart.trees import Tree, add, all_finite, apply_weight, divide_by_weigh
 CAPACITY = 256
 """The most rounds one call of the program records."""
 NO_CLIENT = jnp.iinfo(jnp.int32).max
+trace_once = partial(jax.jit, inline=True)
+"""Makes JAX reuse the trace of a function that a program uses several times, to learn the shapes of
+its result and to compute it; the program stays the same."""
 
 
 class RoundLog(NamedTuple):
@@ -98,6 +101,7 @@ def run_rounds(
             log = carry[2]
             return (log.done < count) & (log.bad_client == NO_CLIENT)
 
+        @trace_once
         def round(state: State, memory: Memory, number: Array) -> _Outcome:
             return run_round(algorithm, state, memory, federation, keys, number, active, layout)
 
@@ -135,6 +139,7 @@ def run_round(
     chosen = choose_clients(keys.sampling(number), federation.known, active)
     sent = algorithm.broadcast(state, keys.broadcast(number))
 
+    @trace_once
     def compute_answer(client: Int[Array, ""]) -> tuple[_Answer, Memory]:
         """Compute the answer of one client; numbers past the last known client are padding."""
         real = client < federation.known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -22,6 +24,7 @@ def count_active_clients(participation: float, clients: int) -> int:
     return active
 
 
+@partial(jax.jit, static_argnames=("clients", "active"), inline=True)
 def choose_clients(key: PRNGKeyArray, clients: int, active: int) -> Int[Array, " active"]:
     """Draw a uniformly random set of ``active`` of ``clients`` numbers, without repetition.
 

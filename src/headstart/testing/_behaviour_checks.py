@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from headstart._keys import adaptation_start, adaptation_step
@@ -159,7 +158,7 @@ def engine_problems(bench: Bench) -> Iterator[Problem]:
         rounds=ROUNDS,
         active=engine.active,
     )
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *memories)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *memories)
     for what, fast, slow in (
         ("state", progress.state, state),
         ("memory", progress.memory, stacked),

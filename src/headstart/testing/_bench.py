@@ -52,11 +52,13 @@ class Bench(NamedTuple):
     def alone(self, client: int = 2) -> Task:
         """Return a client's task in which all other clients' rows are overwritten."""
         task = self.task(client)
-        rows = jnp.arange(int(task.start), int(task.start + task.count))
+        own = slice(int(task.start), int(task.start + task.count))
 
         def overwrite_others(column: Any) -> Any:
             filler = jnp.nan if jnp.issubdtype(column.dtype, jnp.floating) else 0
-            return jnp.full_like(column, filler).at[rows].set(column[rows])
+            rows = np.full_like(column, filler)
+            rows[own] = np.asarray(column)[own]
+            return jax.device_put(rows, column.sharding)
 
         examples = jax.tree.map(overwrite_others, task.examples)
         return Task(task.objective, examples, task.start, task.count, task.most)

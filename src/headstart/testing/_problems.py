@@ -119,7 +119,7 @@ def find_largest_gap(a: Any, b: Any) -> tuple[str, float]:
 def find_not_finite(tree: Any) -> str:
     """Return the name of the first leaf with a number that is not finite, or an empty text."""
     for name, leaf in _name_leaves(tree).items():
-        if not bool(jnp.all(jnp.isfinite(leaf))):
+        if not np.all(np.isfinite(np.asarray(leaf))):
             return name
     return ""
 
