@@ -28,8 +28,8 @@ from studies.study import MethodSearch, Piece, Study
 
 ListenerFor = Callable[[str], Listener]
 PIECES_PER_CACHE = 50
-"""Compiled programs are forgotten after this many pieces: every one of them maps memory, and a
-process that has compiled some thousands runs into the system's limit on mappings."""
+"""Compiled programs are forgotten after this many pieces, and after a search, which compiles many:
+every one of them maps memory, and with some thousands a process runs into the system's limit."""
 DIGITS = 5
 """Decimals of stored accuracies: a client has at most some hundred test examples."""
 
@@ -59,7 +59,7 @@ def run_study(
             results.add(_result(piece, work, clients, listener(str(piece))))
             pace.done(piece, time.monotonic() - begin)
             count += 1
-            if count % PIECES_PER_CACHE == 0:
+            if piece.search is not None or count % PIECES_PER_CACHE == 0:
                 jax.clear_caches()
     return count
 

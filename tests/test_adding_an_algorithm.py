@@ -78,6 +78,7 @@ def test_the_examples_are_as_short_as_the_page_wants_them() -> None:
     assert fedprox <= 45 and ditto <= 100
 
 
+@pytest.mark.slow
 def test_both_keep_the_contract(modules: tuple[Any, Any]) -> None:
     namespace: dict[str, Any] = {}
     exec(blocks(PAGE)[2], namespace)
@@ -137,6 +138,7 @@ def test_bad_options_are_refused_by_name(place: Path) -> None:
             load_experiment(None, [f"algorithm.name={name}", "algorithm.pul=1.0"])
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_compared_personalised_and_reported(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +205,7 @@ def test_entry_points_give_short_names(
         load_experiment(None, ["algorithm.name=fedproxy"])
 
 
+@pytest.mark.slow
 def test_sites_of_a_federation_build_what_the_server_names(
     modules: tuple[Any, Any], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def test_the_readme_example_runs_as_printed(capsys: pytest.CaptureFixture[str]) 
     assert len(example.strip().splitlines()) <= 15
 
 
+@pytest.mark.slow
 def test_the_page_about_python_runs_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
 
 
@@ -46,6 +48,7 @@ def test_every_core_becomes_a_device_unless_the_user_has_chosen() -> None:
     assert python(code, JAX_NUM_CPU_DEVICES="3")[::2] == ["False", "3"]
 
 
+@pytest.mark.slow
 def test_a_second_start_with_other_step_sizes_and_seed_compiles_nothing(tmp_path: Path) -> None:
     """Everything compiled is kept on disk here, so a program compiled anew would be a new file."""
     cache = tmp_path / "cache"

@@ -57,7 +57,7 @@ class Checked(NamedTuple):
     counted: list[tuple[dict[int, Counts], Counts]]
 
 
-@pytest.fixture(scope="module", params=tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
+@pytest.fixture(scope="module", params=tiny.VARIANTS.values(), ids=list(tiny.VARIANTS))
 def checked(request: pytest.FixtureRequest) -> Checked:
     counted: list[Any] = []
 

@@ -53,6 +53,7 @@ def found(experiment: Experiment) -> Diagnosis:
     return diagnose(experiment, rounds=4, repetitions=2)
 
 
+@pytest.mark.slow
 def test_clients_by_class_differ_beyond_chance_and_dealt_ones_do_not(found: Diagnosis) -> None:
     assert found.labels.beyond_chance.all() and found.examples.beyond_chance.all()
     table = {**SMALL, "data": {"source": "digits", "partition": "iid", "clients": 20}}
@@ -105,6 +106,7 @@ def opposite_rules(clients: int = 4) -> FederatedDataset:
     return from_clients(parts, Schema(shape=(2,), classes=2))
 
 
+@pytest.mark.slow
 def test_clients_that_differ_in_more_than_labels_are_told_so(
     experiment: Experiment,
     found: Diagnosis,
@@ -285,6 +287,7 @@ def test_the_search_decides_between_the_methods_and_the_pilot_whether_to_persona
     assert assessed(pilot(0, 0), "fedavg") == "one-model"
 
 
+@pytest.mark.slow
 def test_data_alone_can_be_diagnosed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     lines = ["who,a,b,label"]

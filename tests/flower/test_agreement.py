@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,20 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
+FAST = ("per-fedavg", "apfl", "clip, quantise, noise")
+"""One without memory, one with, and one whose updates are changed on the way."""
+
+
+def fast_and_slow(names: Iterable[str]) -> list[Any]:
+    """The names as parameters; all but a few run in `make test-slow`."""
+    return [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in names]
+
+
 def test_every_algorithm_is_compared() -> None:
     assert {options.get("name", name) for name, options in VARIANTS.items()} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", fast_and_slow(TABLES))
 def test_aggregation_and_parts_give_the_simulations_model(name: str, tmp_path: Path) -> None:
     plan = experiment(
         **TABLES[name],
@@ -73,7 +83,7 @@ def test_aggregation_and_parts_give_the_simulations_model(name: str, tmp_path: P
     same_scores(federated.summary.new, simulated.summary.new)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", fast_and_slow(VARIANTS))
 def test_a_federation_gives_the_simulations_model(name: str, tmp_path: Path) -> None:
     plan = variant(name)
     simulated = run_experiment(plan, tmp_path / "simulated")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import subprocess
 import sys
@@ -398,9 +399,14 @@ class KeepsOutside(Right):
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )  # fmt: skip
 def test_a_wrong_algorithm_gets_the_right_sentence(cls: Any, sentence: str) -> None:
-    found = [str(problem) for problem in algorithm_problems(cls(**SMALL))]
+    found = describe_problems(cls)
     assert any(sentence in line for line in found), found
     assert all("\n" not in line for line in found)
+
+
+@functools.cache
+def describe_problems(cls: Any) -> list[str]:
+    return [str(problem) for problem in algorithm_problems(cls(**SMALL))]
 
 
 def test_what_is_not_an_algorithm_at_all() -> None:

@@ -59,7 +59,7 @@ def _client_update(
 def _copy_to_one_device(tree: Arrays) -> Arrays:
     def copy(leaf: Array) -> Array:
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            data = np.asarray(jax.random.key_data(leaf))
+            data = jnp.asarray(np.asarray(jax.random.key_data(leaf)))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
         return jnp.asarray(np.asarray(leaf))
 

@@ -24,7 +24,7 @@ from headstart.testing._problems import (
     find_not_finite,
     report_errors_as_problems,
 )
-from headstart.trees import Tree, norm
+from headstart.trees import Tree
 
 BATCH = 4
 ROUNDING = 1e-4
@@ -178,8 +178,8 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
             "compute with its arguments only: no random numbers, no state",
         )
     with report_errors_as_problems("apply under jax.vmap"):
-        two_models = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * 2), params)
-        mapped = jax.vmap(model.apply, in_axes=(0, None))(two_models, x)
+        two_models = jax.tree.map(lambda leaf: np.stack([leaf] * 2), params)
+        mapped = jax.jit(jax.vmap(model.apply, in_axes=(0, None)))(two_models, x)
     if describe_difference(plain, mapped[1]) or find_largest_gap(plain, mapped[1])[1] > ROUNDING:
         yield Problem(
             "apply under jax.vmap",
@@ -187,7 +187,7 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
             "use functions of jax.numpy, and do not assume a number of axes of the parameters",
         )
     with report_errors_as_problems("gradient"):
-        gradient = jax.grad(loss)(params)
+        gradient = jax.jit(jax.grad(loss))(params)
     if find_not_finite(gradient):
         yield Problem(
             "gradient",
@@ -195,14 +195,14 @@ def _transform_problems(model: Any, params: Tree, schema: Schema) -> Iterator[Pr
             "look for square roots, logarithms and divisions at zero",
         )
         return
-    if float(norm(gradient)) == 0:
+    if not any(np.any(leaf) for leaf in jax.tree.leaves(gradient)):
         yield Problem(
             "gradient",
             "it is zero in every parameter",
             "make the outputs depend on the parameters through differentiable functions",
         )
     with report_errors_as_problems("second derivative"):
-        product = jax.jvp(jax.grad(loss), (params,), (gradient,))[1]
+        product = jax.jit(lambda w, v: jax.jvp(jax.grad(loss), (w,), (v,))[1])(params, gradient)
     if find_not_finite(product):
         yield Problem(
             "second derivative",
