@@ -31,6 +31,7 @@ MEASURED = {
     "generalized-fig1": {"nu0/exact": 93.2, "nu3/exact": 96.5},
     "left-open": {"halves/cifar-4-alpha/fedavg": 80.9, "dirichlet-0.1/nu3": 80.8},
     "natural": {"writers/fedavg": 95.6, "writers/exact": 95.9},
+    "recommended": {"mnist-groups/1000/fedavg": 93.6, "mnist-groups/1000/fedavg-batches": 89.8},
     "when-it-pays": {"0/fedavg-20/3200": 95.5, "1/local/3200": 90.5},
     "diagnosis": {"digits-1/fedavg": 75.5, "digits-groups/exact": 90.2},
 }
