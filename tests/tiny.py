@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from headstart.algorithms import APFL, ARUBA, Algorithm, FedAvg, Local, PerFedAvg
 from headstart.data import FederatedDataset, Schema, from_clients
@@ -83,6 +84,22 @@ VARIANTS: dict[str, Algorithm] = {
         warmup_rounds=2,
     ),
 }
+
+
+EVERY_RUN = (
+    "fedavg-weighted-adam", "fedavg-epochs-local-adam", "per-fedavg-exact", "per-fedavg-options",
+    "per-fedavg-rates", "local", "apfl", "aruba",
+)  # fmt: skip
+"""Every algorithm, and every kind of state and reply; `make test-slow` runs all variants."""
+
+
+def variants() -> list[Any]:
+    """All variants as parameters of a test; further combinations of options are slow."""
+    further = (pytest.mark.slow, pytest.mark.variants)
+    return [
+        pytest.param(algorithm, id=name, marks=() if name in EVERY_RUN else further)
+        for name, algorithm in VARIANTS.items()
+    ]
 
 
 def federation(clients: int = 7, new_clients: int = 2, seed: int = 0) -> FederatedDataset:

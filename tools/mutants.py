@@ -109,7 +109,8 @@ def _test_in_this_process(folder: str, tests: list[str]) -> None:
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider"]
         # Plugins were imported before the fork.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        code = int(pytest.main([*options, "-m", "not slow and not data and not network", *tests]))
+        options += ["-m", "(not slow or variants) and not data and not network"]
+        code = int(pytest.main([*options, *tests]))
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc()

@@ -46,7 +46,8 @@ def with_parts(task: Task, params: Any, adapted: tuple[bool, ...] | None) -> Tas
 
 
 def test_the_grid_covers_every_algorithm() -> None:
-    assert {type(a) for a in tiny.VARIANTS.values()} == set(ALGORITHMS.values())
+    for names in (tiny.VARIANTS, tiny.EVERY_RUN):
+        assert {type(tiny.VARIANTS[name]) for name in names} == set(ALGORITHMS.values())
 
 
 class Checked(NamedTuple):
@@ -57,7 +58,7 @@ class Checked(NamedTuple):
     counted: list[tuple[dict[int, Counts], Counts]]
 
 
-@pytest.fixture(scope="module", params=tiny.VARIANTS.values(), ids=list(tiny.VARIANTS))
+@pytest.fixture(scope="module", params=tiny.variants())
 def checked(request: pytest.FixtureRequest) -> Checked:
     counted: list[Any] = []
 

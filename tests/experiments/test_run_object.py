@@ -60,9 +60,11 @@ def without_time(evaluations: Sequence[Evaluation]) -> str:
     return json.dumps([{k: v for k, v in t.items() if "seconds" not in k} for t in tables])
 
 
-@pytest.mark.parametrize("name", tiny.VARIANTS)
-def test_what_is_saved_is_what_is_loaded(name: str, tmp_path: Path) -> None:
-    run = train(tiny.VARIANTS[name])
+@pytest.mark.parametrize("algorithm", tiny.variants())
+def test_what_is_saved_is_what_is_loaded(
+    algorithm: hs.algorithms.Algorithm, tmp_path: Path
+) -> None:
+    run = train(algorithm)
     loaded = load_run(run.save(tmp_path / "r"))
     same_run(run, loaded)
     assert loaded.algorithm == run.algorithm and loaded.model == run.model

@@ -37,7 +37,7 @@ from headstart.errors import ConfigError, DivergedError
 from headstart.trees import add, apply_weight
 
 ROUNDS, ACTIVE = 4, 3
-grid = pytest.mark.parametrize("algorithm", tiny.VARIANTS.values(), ids=tiny.VARIANTS.keys())
+grid = pytest.mark.parametrize("algorithm", tiny.variants())
 
 
 def simulation(algorithm: Algorithm, seed: int = 0) -> Simulation:

@@ -83,7 +83,9 @@ def federation(whose: np.ndarray, x: np.ndarray, y: np.ndarray) -> FederatedData
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))]
+)
 def test_a_network_on_clients_that_differ_in_labels_alone(seed: int) -> None:
     """At γ_G as ``estimate_constants`` measures it, which forms no products of gradients."""
     whose, which = labels_alone(seed, clients=5, classes=3)
