@@ -22,6 +22,8 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# The workers share the cores. With threads of its own in each, NumPy mostly waits for them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Without the lines of Python that every operation comes from, programs are made faster.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 

@@ -41,7 +41,8 @@ def trained(request: pytest.FixtureRequest) -> tuple[Simulation, Progress]:
 def make_task(count: int, most: int = 32, start: int = 3) -> Task:
     """A client with ``count`` rows; the label of a row is its number after ``start``."""
     rows = start + most
-    examples = (jnp.zeros((rows, tiny.FEATURES)), jnp.arange(rows) - start)
+    labels = np.arange(rows, dtype=np.int32) - start
+    examples = (jnp.asarray(np.zeros((rows, tiny.FEATURES), np.float32)), jnp.asarray(labels))
     objective = make_objective(tiny.MODEL, tiny.federation().schema, None)
     return Task(objective, examples, jnp.int32(start), jnp.int32(count), most)
 
@@ -54,18 +55,25 @@ def make_task(count: int, most: int = 32, start: int = 3) -> Task:
 )
 def test_a_subset_draws_only_its_own_rows(count: int, used: int, size: int, seed: int) -> None:
     """All ways to draw: batches, many steps at once, and all rows in random order."""
-    task, key = make_task(count), jax.random.key(seed)
-    few = task.subset(order_examples(task, key), jnp.int32(min(used, count)))
-    own = set((np.asarray(few.rows_at(jnp.arange(32)))[: int(few.count)] - 3).tolist())
-    assert len(own) == min(used, count)
+    least = min(used, count)
+    draws = draw_from_subset(make_task(count), jax.random.key(seed), least, size=size)
+    rows, drawn, shuffled, again = jax.tree.map(np.asarray, draws)
+    own = set((rows[:least] - 3).tolist())
+    assert len(own) == least
     assert own <= set(range(count))
+    assert set(np.concatenate(drawn).tolist()) <= own
+    assert sorted((shuffled[:least] - 3).tolist()) == sorted(own)
+    assert int(again[0]) in own
+
+
+@partial(jax.jit, static_argnames="size")
+def draw_from_subset(task: Task, key: Any, used: Any, *, size: int) -> Any:
+    """Rows of a subset; labels drawn from it in all ways; its rows shuffled; one of one of it."""
+    few = task.subset(order_examples(task, key), used)
     drawn = [few.batch(key, size)[1], *(y for _, y in few.batches(key, [size, 2]))]
     drawn += [few.draw_rows(key, 3, size).ravel() - 3]
-    assert set(np.concatenate(drawn).tolist()) <= own
-    shuffled = few.shuffle_rows(key)[: int(few.count)] - 3
-    assert sorted(shuffled.tolist()) == sorted(own)
     again = few.for_adaptation().subset(jnp.arange(32)[::-1] % few.count, jnp.int32(1))
-    assert int(again.batch(key, 1)[1][0]) in own
+    return few.rows_at(jnp.arange(32)), drawn, few.shuffle_rows(key), again.batch(key, 1)[1]
 
 
 def test_a_whole_task_with_an_order_draws_what_it_draws_without() -> None:
@@ -76,24 +84,33 @@ def test_a_whole_task_with_an_order_draws_what_it_draws_without() -> None:
     np.testing.assert_array_equal(task.shuffle_rows(key), same.shuffle_rows(key))
 
 
+ordered = jax.jit(order_examples)
+
+
 @given(count=st.integers(1, 30), seed=st.integers(0, 9))
 def test_a_clients_order_does_not_depend_on_padding(count: int, seed: int) -> None:
     """Evaluation, personalisation and a site pad differently and must choose alike."""
     key = jax.random.key(seed)
-    short, long = (order_examples(make_task(count, most), key) for most in (32, 64))
+    short, long = (np.asarray(ordered(make_task(count, most), key)) for most in (32, 64))
     assert short[:count].tolist() == long[:count].tolist()
     assert sorted(short[:count].tolist()) == list(range(count))
+
+
+@jax.jit
+def rows_of_fold(task: Task, order: Any, fold: Any) -> list[tuple[Any, Any]]:
+    """Rows and their number, of the fold and of the rest."""
+    rest, own = split_fold(task, order, fold)
+    return [(part.rows_at(jnp.arange(32)), part.count) for part in (own, rest)]
 
 
 @given(count=st.integers(2, 30), seed=st.integers(0, 9))
 def test_folds_are_a_partition_of_a_clients_rows(count: int, seed: int) -> None:
     task = make_task(count)
-    order = order_examples(task, jax.random.key(seed))
+    order = ordered(task, jax.random.key(seed))
     scored = []
     for fold in range(FOLDS):
-        rest, own = split_fold(task, order, jnp.int32(fold))
         fold_rows, rest_rows = (
-            np.asarray(part.rows_at(jnp.arange(32)))[: int(part.count)] - 3 for part in (own, rest)
+            np.asarray(rows)[: int(size)] - 3 for rows, size in rows_of_fold(task, order, fold)
         )
         assert sorted([*fold_rows.tolist(), *rest_rows.tolist()]) == list(range(count))
         assert len(fold_rows) in (count // FOLDS, count // FOLDS + 1)
@@ -114,7 +131,7 @@ def slow_comparison(
     count, root = len(own.y_train), example_order(key)
     draws = [int(jax.random.bits(jax.random.fold_in(root, place))) for place in range(count)]
     order = np.argsort(draws, kind="stable")
-    table = np.zeros((4, STEPS + 1))
+    table, take_step = np.zeros((4, STEPS + 1)), jax.jit(algorithm.personal_step)
     for fold in range(FOLDS):
         low, high = fold * count // FOLDS, (fold + 1) * count // FOLDS
         # Places count from the end of the fold on: a draw's number stands for the same row.
@@ -137,7 +154,7 @@ def slow_comparison(
             table[1, step] += right.sum()
             table[2, step] += (right > first).sum()
             table[3, step] += (right < first).sum()
-            personal = algorithm.personal_step(personal, task, adaptation_step(fold_key, step))
+            personal = take_step(personal, task, adaptation_step(fold_key, step))
     return table[0], table[1], table[2], table[3]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,13 +15,19 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from headstart._experiments.adaptation import adapt_model, choose_own_steps
 from headstart._experiments.configuration import Experiment
 from headstart._keys import Keys
-from headstart.algorithms._contract import Algorithm, Memory, ModelParts, State
+from headstart.algorithms._contract import Algorithm, Batch, Memory, ModelParts, State
 from headstart.data._federated import ClientData, FederatedDataset, from_clients
 from headstart.data._schema import Schema
 from headstart.data._schema_matching import match_inputs, match_labels
 from headstart.errors import ConfigError, DataError, DivergedError, OutputError
 from headstart.models._model import Model
-from headstart.models.objectives import Classification, Objective, ObjectiveLike, make_objective
+from headstart.models.objectives import (
+    Classification,
+    Objective,
+    ObjectiveLike,
+    Score,
+    make_objective,
+)
 from headstart.options import require_at_least
 from headstart.parts import merge_frozen
 from headstart.records import ChosenSteps, ClientResult, Evaluation, RunSummary
@@ -94,18 +101,28 @@ class PersonalModel:
 
     def _outputs(self, x: object) -> Shaped[Array, "batch ..."]:
         x = match_inputs(x, self.schema)
-        outputs = self._objective.outputs(self.params, jnp.asarray(x))
+        outputs = _compute_outputs(self._objective, self.params, jnp.asarray(x))
         if not np.all(np.isfinite(outputs)):
             raise DivergedError(NOT_FINITE)
         return outputs
 
     def _score(self, x: object, y: object, objective: Objective) -> dict[str, float]:
         x, y = check_examples(x, y, self.schema)
-        score = objective.score(self.params, (jnp.asarray(x), jnp.asarray(y)))
+        score = _compute_score(objective, self.params, (jnp.asarray(x), jnp.asarray(y)))
         if not np.all(score.finite):
             raise DivergedError(NOT_FINITE)
         sums = np.sum(np.asarray(score.statistics, float), axis=0)
         return {name: float(value) for name, value in objective.values(sums, len(y)).items()}
+
+
+@partial(jax.jit, static_argnames="objective")
+def _compute_outputs(objective: Objective, params: Tree, x: Array) -> Shaped[Array, "batch ..."]:
+    return objective.outputs(params, x)
+
+
+@partial(jax.jit, static_argnames="objective")
+def _compute_score(objective: Objective, params: Tree, batch: Batch) -> Score:
+    return objective.score(params, batch)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from headstart.data._federated import FederatedDataset
 from headstart.models.objectives import Objective
@@ -69,12 +72,17 @@ def _add_statistics(
             return False
         labels.append(client.y_test[piece.rows])
         outputs.append(np.broadcast_to(answer, (len(labels[-1]), *answer.shape)))
-    statistics = objective.statistics(
-        jnp.asarray(np.concatenate(outputs)), jnp.asarray(np.concatenate(labels))
+    statistics = _compute_statistics(
+        objective, jnp.asarray(np.concatenate(outputs)), jnp.asarray(np.concatenate(labels))
     )
     places = np.repeat([piece.place for piece in pieces], [len(y) for y in labels])
     np.add.at(sums, places, np.asarray(statistics, float))
     return True
+
+
+@partial(jax.jit, static_argnames="objective")
+def _compute_statistics(objective: Objective, outputs: Array, y: Array) -> Array:
+    return objective.statistics(outputs, y)
 
 
 def _split_examples(
