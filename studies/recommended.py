@@ -1,11 +1,12 @@
 """Beyond the papers: is the recommended method ahead of the best tuned FedAvg + update?
 
-Sixteen cells: eight data sets with two budgets of gradient evaluations each. In every cell two
-searches choose (a) the best FedAvg + update, of any number of local steps, and (b) what
-:func:`headstart._experiments.recommendation.recommend` recommends. Both have the same number of
-candidates, less those of which one round is too dear, and the same budget, and use training data
-and validation clients alone. Both winners are then trained with seeds that no search used, and
-scored on new clients after three adaptation steps, paired by seed.
+Sixteen cells: eight data sets with two budgets of gradient evaluations each. In every cell searches
+choose the best FedAvg + update, of any number of local steps, with adaptation to all examples and
+on batches, and what :func:`headstart.recommend` recommends. All have the same number of candidates,
+less those of which one round is too dear, and the same budget, and use training data and validation
+clients alone. The winners are then trained with seeds that no search used, and scored on new
+clients after three adaptation steps, paired by seed. The recommendation is compared with the better
+of the two FedAvg, chosen by its result, which favours FedAvg.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ FIRST_SEED = 10
 BEHIND = 0.5
 """Percentage points by which the recommended method may be behind and still count as level."""
 FEDAVG, RECOMMENDED, ON_BATCHES, PAPERS = "fedavg", "recommended", "fedavg-batches", "per-fedavg"
+BASELINES = (FEDAVG, ON_BATCHES)
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,9 @@ CANDIDATES: dict[str, list[Table]] = {
     PAPERS: papers_candidates(),
 }
 LABELS = {
-    FEDAVG: "FedAvg + update",
+    FEDAVG: "FedAvg + update, all examples",
     RECOMMENDED: "recommended",
-    ON_BATCHES: "FedAvg + update on batches",
+    ON_BATCHES: "FedAvg + update, batches",
     PAPERS: "Per-FedAvg as in the papers",
 }
 QUICK_CANDIDATES, QUICK_BUDGET = 3, 4_000
@@ -189,8 +191,7 @@ class Recommended:
     def section(self, records: Sequence[Record]) -> Section:
         """Show both sides of every cell, the difference, and what was chosen."""
         text = TEXT.format(
-            count=len(CANDIDATES[FEDAVG]), table=_table(records),
-            batches=_other_table(records, ON_BATCHES), papers=_other_table(records, PAPERS),
+            count=len(CANDIDATES[FEDAVG]), table=_table(records), papers=_papers_table(records),
             sinusoid=_sinusoid_table(records), chosen=_chosen(records),
         )  # fmt: skip
         return Section(text, claims=_claims(records))
@@ -222,18 +223,15 @@ def _scored_once(table: dict[str, Any]) -> dict[str, Any]:
 
 
 TEXT = """\
-Two searches on training data and validation clients: over {count} settings of FedAvg + update (1 to
-50 local steps, Adam or plain averaging at the server, weight decay, four values of α), and over as
-many candidates of `headstart diagnose`, which are FedAvg and Per-FedAvg with learned rates. Both
-have the same budget, and on both sides an adaptation step uses all examples of a client. Accuracy
-of new clients after three steps in percent, paired by seed; no seed was used in a search. *Ahead*:
-the 95 % interval lies above 0. *Behind*: by more than half a point.
+Searches on training data and validation clients: over {count} settings of FedAvg + update (1 to 50
+local steps, Adam or plain averaging at the server, weight decay, four values of α), once with
+adaptation to all of a client's examples and once on batches, as in the literature; and over as many
+candidates of `headstart diagnose`, which are FedAvg and Per-FedAvg with learned rates. All have the
+same budget. Accuracy of new clients after three steps in percent, paired by seed; no seed was used
+in a search. The difference is to the better of the two FedAvg. *Ahead*: its 95 % interval lies
+above 0. *Behind*: by more than half a point.
 
 {table}
-
-The literature's FedAvg + update adapts on batches. Searched alike, with the same candidates:
-
-{batches}
 
 The papers' Per-FedAvg, with one α, plain averaging at the server and adaptation on batches:
 
@@ -244,48 +242,64 @@ new clients after three steps on ten examples; lower is better.
 
 {sinusoid}
 
-What the searches chose:
+<details><summary>What the searches chose</summary>
 
 {chosen}
+
+</details>
 """
 
 
+def better_baseline(records: Sequence[Record], setting: Setting, budget: int) -> str:
+    """Return the side of FedAvg + update with the higher mean: all examples, or batches."""
+    means = {
+        side: found.mean
+        for side in BASELINES
+        if (found := _mean(records, setting, budget, side)) is not None
+    }
+    return max(means, key=lambda side: means[side], default=FEDAVG)
+
+
 def difference(
-    records: Sequence[Record], setting: Setting, budget: int, other: str = FEDAVG
+    records: Sequence[Record], setting: Setting, budget: int, other: str | None = None
 ) -> Gap | None:
-    """Return the recommended method minus another side, on new clients."""
-    ours, theirs = (cell(setting, budget, side) for side in (RECOMMENDED, other))
+    """Return the recommended method minus another side, by default the better FedAvg."""
+    chosen = other or better_baseline(records, setting, budget)
+    ours, theirs = (cell(setting, budget, side) for side in (RECOMMENDED, chosen))
     return gap(records, ours, theirs, setting.after_steps)
 
 
-def differences(records: Sequence[Record], other: str = FEDAVG) -> dict[tuple[str, int], Gap]:
+def differences(records: Sequence[Record]) -> dict[tuple[str, int], Gap]:
     """Return the differences of the sixteen cells, as far as there are results."""
     found = {
-        (setting.title, budget): difference(records, setting, budget, other)
-        for setting, budget in CELLS
+        (setting.title, budget): difference(records, setting, budget) for setting, budget in CELLS
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _table(records: Sequence[Record]) -> str:
-    head = ["setting", "gradients", "best FedAvg + update", "recommended", "difference", ""]
+    head = [
+        "setting", "gradients", *(LABELS[side] for side in BASELINES), "recommended", "difference",
+        "",
+    ]  # fmt: skip
     rows = []
     for setting, budget in CELLS:
         found = difference(records, setting, budget)
         if found is not None:
-            sides = [_mean(records, setting, budget, side) for side in (FEDAVG, RECOMMENDED)]
-            rows.append([setting.title, f"{budget:,}", *sides, found, describe_gap(found)])
+            means = [_mean(records, setting, budget, side) for side in (*BASELINES, RECOMMENDED)]
+            shown = ["–" if each is None else str(each) for each in means]
+            rows.append([setting.title, f"{budget:,}", *shown, found, describe_gap(found)])
     return markdown_table(head, rows)
 
 
-def _other_table(records: Sequence[Record], side: str) -> str:
+def _papers_table(records: Sequence[Record]) -> str:
     rows = []
     for setting, budget in CELLS:
-        found = difference(records, setting, budget, side)
+        found = difference(records, setting, budget, PAPERS)
         if found is not None:
-            theirs = _mean(records, setting, budget, side)
-            rows.append([setting.title, f"{budget:,}", theirs, found, describe_gap(found)])
-    return markdown_table(["setting", "gradients", LABELS[side], "recommended minus it", ""], rows)
+            theirs = _mean(records, setting, budget, PAPERS)
+            rows.append([setting.title, f"{budget:,}", theirs, found])
+    return markdown_table(["setting", "gradients", LABELS[PAPERS], "recommended minus it"], rows)
 
 
 def _sinusoid_table(records: Sequence[Record]) -> str:
@@ -330,16 +344,7 @@ def describe_gap(found: Gap) -> str:
 
 
 def _claims(records: Sequence[Record]) -> list[Claim]:
-    """Return two claims for each kind of FedAvg + update."""
-    claims = []
-    for side, words in ((FEDAVG, "adapts on all examples"), (ON_BATCHES, "adapts on batches")):
-        gaps = differences(records, side)
-        if gaps:
-            claims += _two_claims(gaps, f"the best FedAvg + update that {words}")
-    return claims
-
-
-def _two_claims(gaps: Mapping[tuple[str, int], Gap], other: str) -> list[Claim]:
+    gaps = differences(records)
     verdicts = [describe_gap(found) for found in gaps.values()]
     ahead, behind = verdicts.count("ahead"), verdicts.count("behind")
     rest = OPEN if len(verdicts) < len(CELLS) else None
@@ -347,16 +352,17 @@ def _two_claims(gaps: Mapping[tuple[str, int], Gap], other: str) -> list[Claim]:
         f"{title}, {budget:,}: {found}, {describe_gap(found)}"
         for (title, budget), found in gaps.items()
     ]
-    count = f"ahead in {ahead} of {len(verdicts)} cells, behind in {behind}"
+    if not gaps:
+        return []
     return [
         Claim(
-            f"new clients are nowhere more than {BEHIND:g} points behind {other}",
+            f"new clients are nowhere more than {BEHIND:g} points behind the best FedAvg + update",
             FAILS if behind else rest or HOLDS,
             evidence,
         ),
         Claim(
-            f"in at least half of the sixteen cells they are ahead of {other}",
+            "they are ahead of it in at least half of the sixteen cells",
             HOLDS if 2 * ahead >= len(CELLS) else rest or FAILS,
-            [count],
+            [f"ahead in {ahead} of {len(verdicts)} cells, behind in {behind}"],
         ),
     ]

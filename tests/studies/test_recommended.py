@@ -123,8 +123,25 @@ def test_claims_follow_the_numbers() -> None:
         "holds",
     ]
     assert verdicts(results(1.0, CELLS[:7])) == ["undecided", "undecided"]
-    assert len(verdicts(half + results(1.0, CELLS, ON_BATCHES))) == 4
     assert not verdicts([])
+
+
+def test_the_better_fedavg_counts_whichever_way_it_adapts() -> None:
+    """All examples 80 %, batches 81.5 %, recommended 81 %."""
+    records = results(1.0, CELLS)
+    better = [
+        result(setting, budget, ON_BATCHES, seed, 0.815)
+        for setting, budget in CELLS
+        for seed in range(3)
+    ]
+    for setting, budget in CELLS:
+        found = difference([*records, *better], setting, budget)
+        assert found is not None and found.mean == pytest.approx(-0.5)
+        other = difference([*records, *better], setting, budget, FEDAVG)
+        assert other is not None and other.mean == pytest.approx(1.0)
+    section = STUDY.section([*records, *better])
+    assert [claim.verdict for claim in section.claims] == ["holds", "does not hold"]
+    assert "| 80.0 ± 0.0 | 81.5 ± 0.0 | 81.0 ± 0.2 | -0.5 ± 0.2 | level |" in section.text
 
 
 def test_few_shots_are_read_from_the_scores_of_few_shots_and_errors_stay_errors() -> None:
