@@ -55,7 +55,7 @@ CELLS = [
 SHOTS = (1, 2, 5, 10, 20)
 EQUAL_ROUNDS = 200
 LEVEL = 2.0
-"""Differences up to so many percentage points count as none: a run has 150 test digits."""
+"""Differences up to this many percentage points count as none: a run has 150 test digits."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def new_after_steps(record: Record) -> float:
 
 
 def new_after_shots(shots: int) -> Measure:
-    """Return a measure: the accuracy of new clients that adapt to so many examples."""
+    """Return a measure: the accuracy of new clients that adapt to this many examples."""
 
     def measure(record: Record) -> float:
         curve = next(each["new"] for each in record["shots"] if each["shots"] == shots)
@@ -327,7 +327,7 @@ def new_after_shots(shots: int) -> Measure:
 
 
 def new_after(steps: int) -> Measure:
-    """Return a measure: the accuracy of new clients after so many adaptation steps."""
+    """Return a measure: the accuracy of new clients after this many adaptation steps."""
     return lambda record: 100 * record["new"]["accuracy"][steps]
 
 

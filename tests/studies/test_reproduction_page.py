@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_in_the_documentation_is_not_stale() -> None:
-    """``make reproduction-page`` makes it anew; nothing in it is written by hand."""
+    """``make reproduction-page`` makes it again; nothing in it is written by hand."""
     text, figures = contents(ROOT / "studies" / "results")
     stale = "make reproduction-page, and look at what changed"
     assert (ROOT / "docs/reproduction.md").read_text() == text, stale
